@@ -1,0 +1,1 @@
+"""The vocabulary: ids, events, decisions, entities, rejections. Imports nothing else of ours."""

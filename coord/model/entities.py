@@ -1,0 +1,302 @@
+"""What the state consists of. All frozen: a change is a new struct in the old one's place."""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from coord.model.spec import JobSpec
+
+
+class HostStatus(enum.StrEnum):
+    UP = "up"
+    SUSPECT = "suspect"
+    LOST = "lost"
+    REMOVED = "removed"
+
+
+class DrainState(enum.StrEnum):
+    NONE = ""
+    DRAINING = "draining"
+    DRAINED = "drained"
+
+
+class JobStatus(enum.StrEnum):
+    QUEUED = "queued"
+    """Nothing of it has a place yet."""
+    RUNNING = "running"
+    STOPPING = "stopping"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+FINISHED_JOB = (JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED)
+
+
+class GangPhase(enum.StrEnum):
+    WAITING = "waiting"
+    """For a place, or for a back-off to pass."""
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    SUCCEEDED = "succeeded"
+    STOPPED = "stopped"
+    """Ended for good without success."""
+
+
+ENDED_GANG = (GangPhase.SUCCEEDED, GangPhase.STOPPED)
+
+
+class TaskStatus(enum.StrEnum):
+    PLACED = "placed"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    EXITED = "exited"
+    """Its main process ended; its devices are not free before it is reaped."""
+    UNKILLABLE = "unkillable"
+    LOST = "lost"
+    """Its host is lost; whether it runs is not known."""
+
+
+class FailureCause(enum.StrEnum):
+    """Who pays for a restart."""
+
+    NONE = ""
+    USER = "user"
+    INFRASTRUCTURE = "infrastructure"
+    PREEMPTION = "preemption"
+    UNKNOWN = "unknown"
+    DRAIN = "drain"
+    RESIZE = "resize"
+    CANCEL = "cancel"
+    JOB_ENDED = "job_ended"
+    """Another role of the job ended it."""
+
+
+class FailureReason(enum.StrEnum):
+    """Why a job failed."""
+
+    BUDGET = "budget"
+    NO_PROGRESS = "no_progress"
+    DO_NOT_RESTART = "do_not_restart"
+    """A task exited with code 93."""
+
+
+class QueueReason(enum.StrEnum):
+    NONE = ""
+    NO_HOSTS = "no_hosts"
+    HOSTS_UNAVAILABLE = "hosts_unavailable"
+    """Hosts exist, but are suspect, lost, draining or quarantined."""
+    DEVICES = "devices"
+    CPUS = "cpus"
+    MEMORY = "memory"
+    FENCING = "fencing"
+    """An exclusive task's old host is not fenced yet."""
+    BACKOFF = "backoff"
+
+
+class Host(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A machine. When it was last heard stands in `State.last_seen_ms[slot]`, not here."""
+
+    host: str
+    slot: int
+    incarnation: int
+    status: HostStatus
+    agent: str
+    boot: str
+    address: str
+    devices: int = 0
+    cpu_millis: int = 0
+    memory_mib: int = 0
+    device_type: str = ""
+    labels: dict[str, str] = {}
+    ports: tuple[int, ...] = ()
+    version: str = ""
+    drain: DrainState = DrainState.NONE
+    drain_deadline_ms: int = 0
+    """Log time at which a preempted host goes away; 0 when nobody takes it."""
+    quarantine: str = ""
+    """Why it takes no work; empty when it may."""
+    fenced: bool = False
+    """Lost, and by contract its exclusive tasks have ended."""
+    lost_at_ms: int = 0
+    status_cause: str = ""
+    """The decision or event that gave it its status."""
+    report_seq: int = 0
+    """The last report accepted under this incarnation."""
+    extensions: int = 0
+    """Elections since it was last heard."""
+    tasks: tuple[str, ...] = ()
+    """Keys of tasks that take something of this host, in order of placement."""
+    plan_version: int = 0
+    next_port: int = 0
+
+
+class Hold(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A place kept for a gang: where it ran (`spare` false) or beside it (`spare` true)."""
+
+    host: str
+    spare: bool
+    devices: tuple[int, ...] = ()
+    cpu_millis: int = 0
+    memory_mib: int = 0
+
+
+class Task(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One run of one task, from its placement until its host has reaped it."""
+
+    key: str
+    job: str
+    role: str
+    index: int
+    generation: int
+    gang: str
+    host: str
+    status: TaskStatus
+    placed_ms: int
+    devices: tuple[int, ...] = ()
+    cpu_millis: int = 0
+    memory_mib: int = 0
+    port: int = 0
+    pid: int = 0
+    step: int = -1
+    progress_ms: int = 0
+    stop_deadline_ms: int = 0
+    stop_grace_ms: int = 0
+    exit_code: int = 0
+    exit_signal: int = 0
+    succeeded: bool = False
+    adopted: bool = True
+    """False for a process found on a host that came back after its task was given up."""
+
+
+class Gang(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What starts, stops and restarts as one. `index` is -1 for a whole role."""
+
+    key: str
+    job: str
+    role: str
+    index: int
+    phase: GangPhase
+    desired: int
+    """Tasks wanted at the next start."""
+    size: int = 0
+    """Tasks of the current generation."""
+    generation: int = 0
+    live: tuple[str, ...] = ()
+    """Keys of this generation's tasks that are neither reaped, lost nor abandoned."""
+    succeeded: int = 0
+    """Tasks of this generation that exited with success."""
+    started: int = 0
+    stop_cause: FailureCause = FailureCause.NONE
+    stop_final: str = ""
+    """While stopping: `succeed`, `cancel`, `fail` or empty for a restart."""
+    fail_reason: str = ""
+    fail_detail: str = ""
+    cause: str = ""
+    """The decision or event that gave it its phase."""
+    queue_reason: QueueReason = QueueReason.NONE
+    queue_detail: str = ""
+    not_before_ms: int = 0
+    holds: tuple[Hold, ...] = ()
+    holds_until_ms: int = 0
+    previous: tuple[str, ...] = ()
+    """Host of each index in the last generation."""
+    awaits_fence: tuple[str, ...] = ()
+    """Lost hosts whose fencing an exclusive gang waits for."""
+    restarts_user: int = 0
+    restarts_infrastructure: int = 0
+    restarts_preemption: int = 0
+    restarts_unknown: int = 0
+    restarts: int = 0
+    """All generations after the first."""
+    barren: int = 0
+    """Failed generations in a row that did not pass `best_step`."""
+    best_step: int = -1
+    step: int = -1
+    """The furthest step any task of this generation reported."""
+    progress_ms: int = 0
+    restore: str = ""
+    restore_step: int = -1
+    incident: int = 0
+    """The open incident, 0 when there is none."""
+    submitted: int = 0
+    """Log index at which its job was submitted: its place in the queue."""
+
+
+class Job(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A job and how far it is. `replicas` holds what each role currently wants, in role order."""
+
+    name: str
+    spec: JobSpec
+    status: JobStatus
+    submitted: int
+    submitted_ms: int
+    replicas: tuple[int, ...]
+    generation: int = 0
+    """The highest given to any gang of the job."""
+    gangs: tuple[str, ...] = ()
+    actor: str = ""
+    reason: str = ""
+    detail: str = ""
+    ended_ms: int = 0
+    ended: int = 0
+    """Log index at which it ended; 0 while it has not."""
+
+
+class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A save in progress or done. `shards` has one digest per index, empty where missing."""
+
+    gang: str
+    generation: int
+    step: int
+    path: str
+    shards: tuple[str, ...]
+    committed: bool = False
+    committed_at: int = 0
+    """Log index."""
+
+
+class Incident(msgspec.Struct, frozen=True, omit_defaults=True):
+    """From the first evidence to the first progress after it. Times in log milliseconds, -1: not yet."""
+
+    incident: int
+    job: str
+    gang: str
+    generation: int
+    """The generation it ended."""
+    cause: FailureCause
+    subject: str
+    detail: str
+    opened: int
+    """Log index of the evidence."""
+    last_sign_ms: int
+    opened_ms: int
+    stopped_ms: int = -1
+    placed_ms: int = -1
+    started_ms: int = -1
+    closed_ms: int = -1
+    failed_step: int = -1
+    restored_step: int = -1
+    lost_steps: int = 0
+    resolved: bool = False
+
+
+class Request(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What became of a client's request."""
+
+    seq: int
+    index: int
+    rejection: str = ""
+    result: int = 0
+
+
+class RequestLog(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The newest requests of one client, by seq ascending. `floor`: all up to it are forgotten."""
+
+    client: str
+    last_used: int
+    floor: int = 0
+    recent: tuple[Request, ...] = ()

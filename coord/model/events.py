@@ -1,0 +1,264 @@
+"""Facts, in the past tense, as somebody outside the state machine observed them.
+
+Adding one touches four places: a message in `proto/coord/v1/events.proto`, a struct here, a handler
+`@on(Event)` in its family in `core/`, and a golden transcript. The codec maps by name.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from coord.model.settings import Settings
+from coord.model.spec import JobSpec
+
+
+class Event(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="type"):
+    """Base of all events. The tag is the class name."""
+
+
+# The cluster
+
+
+class ClusterConfigured(Event, frozen=True):
+    """The first leader recorded what the cluster is called and how it judges."""
+
+    cluster: str
+    settings: Settings = Settings()
+
+
+class LeaderElected(Event, frozen=True):
+    """A node won an election; the first entry of its term. Every lease starts anew."""
+
+    node: int
+    term: int
+
+
+class ClockAdvanced(Event, frozen=True):
+    """Time passed and something may be due. The only event upon which silence is judged."""
+
+
+class LogicVersionRaised(Event, frozen=True):
+    """From here on, rules of this version apply."""
+
+    version: int
+
+
+class NoteAdded(Event, frozen=True):
+    """Somebody wrote something down, to be read with the incident. Changes nothing."""
+
+    actor: str
+    subject: str
+    text: str
+
+
+class EvictionsAllowed(Event, frozen=True):
+    """An operator saw the mass silence and let the verdicts be taken."""
+
+    actor: str
+    reason: str
+
+
+# Hosts
+
+
+class TaskFound(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A task that an agent has on its host when it registers. `running` is false once it exited."""
+
+    task: str
+    pid: int
+    running: bool = True
+
+
+class HostRegistered(Event, frozen=True):
+    """An agent announced its host, with what it offers and every task it still knows.
+
+    `agent` names the agent's data directory (a random id kept on disk): the same one may register
+    again at any time, another one only when the host is not live. `boot` changes with each boot of
+    the machine. `ports` are TCP ports the host keeps for rendezvous.
+    """
+
+    host: str
+    agent: str
+    boot: str
+    address: str
+    devices: int = 0
+    cpu_millis: int = 0
+    memory_mib: int = 0
+    device_type: str = ""
+    labels: dict[str, str] = {}
+    ports: tuple[int, ...] = ()
+    tasks: tuple[TaskFound, ...] = ()
+    version: str = ""
+
+
+class HeartbeatsSeen(Event, frozen=True):
+    """These hosts were heard since the source's last frame: slots ascending, with incarnations."""
+
+    source: str
+    slots: tuple[int, ...]
+    incarnations: tuple[int, ...]
+
+
+class PreemptionNoticed(Event, frozen=True):
+    """The host's owner will take it away in `grace_ms`."""
+
+    host: str
+    incarnation: int
+    grace_ms: int
+    reason: str = ""
+
+
+class DrainRequested(Event, frozen=True):
+    """An operator wants the host empty."""
+
+    host: str
+    actor: str
+    reason: str = ""
+
+
+class UndrainRequested(Event, frozen=True):
+    """An operator gives a drained or quarantined host back to the fleet."""
+
+    host: str
+    actor: str
+    reason: str = ""
+
+
+class HostRemovalRequested(Event, frozen=True):
+    """An operator wants a drained or lost host forgotten."""
+
+    host: str
+    actor: str
+    reason: str = ""
+
+
+# Jobs
+
+
+class JobSubmitted(Event, frozen=True):
+    """Somebody asked for a job."""
+
+    spec: JobSpec
+    actor: str = ""
+
+
+class JobCancelRequested(Event, frozen=True):
+    """Somebody wants the job to end now."""
+
+    job: str
+    actor: str
+    reason: str = ""
+
+
+class JobResizeRequested(Event, frozen=True):
+    """Somebody wants another number of replicas."""
+
+    job: str
+    role: str
+    replicas: int
+    actor: str
+    reason: str = ""
+
+
+# Tasks, as their agents report them. `host` and `incarnation` say who reports.
+
+
+class TaskStarted(Event, frozen=True):
+    """The process exists."""
+
+    host: str
+    incarnation: int
+    task: str
+    pid: int
+
+
+class LaunchFailed(Event, frozen=True):
+    """There is no process and there will be none. `user_error`: the command itself cannot run."""
+
+    host: str
+    incarnation: int
+    task: str
+    error: str
+    user_error: bool = False
+
+
+class TaskExited(Event, frozen=True):
+    """The main process ended. `signal` is 0 unless a signal ended it; `exit_code` is then 0.
+
+    `observed` is false when the agent found the process gone and could not learn how it ended.
+    `expected` is true when the agent itself had sent the signal, on a plan.
+    """
+
+    host: str
+    incarnation: int
+    task: str
+    exit_code: int = 0
+    signal: int = 0
+    observed: bool = True
+    expected: bool = False
+    oom: bool = False
+    error: str = ""
+    stderr_tail: str = ""
+
+
+class TaskReaped(Event, frozen=True):
+    """Every process of the task is gone; its devices are free."""
+
+    host: str
+    incarnation: int
+    task: str
+
+
+class TaskUnkillable(Event, frozen=True):
+    """SIGKILL was sent and a process stayed. Its devices are not free."""
+
+    host: str
+    incarnation: int
+    task: str
+    pid: int
+
+
+class ProgressReported(Event, frozen=True):
+    """The task has finished `step`."""
+
+    host: str
+    incarnation: int
+    task: str
+    step: int
+
+
+class CheckpointBegun(Event, frozen=True):
+    """A task started to save `step` into the directory `path`."""
+
+    host: str
+    incarnation: int
+    task: str
+    step: int
+    path: str
+
+
+class ShardSaved(Event, frozen=True):
+    """A task's part of the checkpoint is durable. `digest` is SHA-256 in hex."""
+
+    host: str
+    incarnation: int
+    task: str
+    step: int
+    path: str
+    shard: str
+    digest: str
+    size_bytes: int = 0
+
+
+EVENT_TYPES: tuple[type[Event], ...] = tuple(
+    sorted(Event.__subclasses__(), key=lambda event_type: event_type.__name__)
+)
+
+AnyEvent = (
+    ClusterConfigured | LeaderElected | ClockAdvanced | LogicVersionRaised | NoteAdded
+    | EvictionsAllowed | HostRegistered | HeartbeatsSeen | PreemptionNoticed | DrainRequested
+    | UndrainRequested | HostRemovalRequested | JobSubmitted | JobCancelRequested
+    | JobResizeRequested | TaskStarted | LaunchFailed | TaskExited | TaskReaped | TaskUnkillable
+    | ProgressReported | CheckpointBegun | ShardSaved
+)
+"""For decoders: `msgspec.json.decode(line, type=AnyEvent)` picks the struct by its tag."""

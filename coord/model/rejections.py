@@ -1,0 +1,58 @@
+"""Why an event had no effect. Expected, definite, and part of the record."""
+
+import enum
+
+
+class Rejection(enum.StrEnum):
+    """In order of precedence: where several apply, the first is given."""
+
+    WRONG_CLUSTER = "wrong_cluster"
+    NOT_CONFIGURED = "not_configured"
+    ALREADY_CONFIGURED = "already_configured"
+    UNKNOWN_EVENT = "unknown_event"
+    REQUEST_TOO_OLD = "request_too_old"
+    REPORT_GAP = "report_gap"
+    STALE_TERM = "stale_term"
+    INVALID = "invalid"
+    UNKNOWN_HOST = "unknown_host"
+    HOST_ID_IN_USE = "host_id_in_use"
+    STALE_INCARNATION = "stale_incarnation"
+    HOST_NOT_LIVE = "host_not_live"
+    HOST_BUSY = "host_busy"
+    UNKNOWN_JOB = "unknown_job"
+    DUPLICATE_JOB = "duplicate_job"
+    JOB_FINISHED = "job_finished"
+    UNKNOWN_ROLE = "unknown_role"
+    OUT_OF_RANGE = "out_of_range"
+    UNKNOWN_TASK = "unknown_task"
+    STALE_GENERATION = "stale_generation"
+    TASK_STOPPING = "task_stopping"
+    STEP_WENT_BACK = "step_went_back"
+    NOTHING_TO_DO = "nothing_to_do"
+
+
+EXPLANATIONS: dict[Rejection, str] = {
+    Rejection.WRONG_CLUSTER: "sent to a cluster with another id; check the addresses given",
+    Rejection.NOT_CONFIGURED: "the cluster has not recorded its settings yet; retry shortly",
+    Rejection.ALREADY_CONFIGURED: "the cluster has its settings already",
+    Rejection.UNKNOWN_EVENT: "this logic version does not know the event; raise logic_version first",
+    Rejection.REQUEST_TOO_OLD: "its outcome is no longer remembered; look at the state before asking again",
+    Rejection.REPORT_GAP: "an earlier report is missing; send again from the one after the last accepted",
+    Rejection.STALE_TERM: "from a leader that has been replaced",
+    Rejection.INVALID: "a field has a value that cannot be",
+    Rejection.UNKNOWN_HOST: "no such host; see `coordctl host list`",
+    Rejection.HOST_ID_IN_USE: "another live agent has this host id; give each machine its own --host-id",
+    Rejection.STALE_INCARNATION: "the host has registered again since; stop and register anew",
+    Rejection.HOST_NOT_LIVE: "the host was declared lost or removed; register again",
+    Rejection.HOST_BUSY: "the host still runs tasks; drain it first",
+    Rejection.UNKNOWN_JOB: "no such job; see `coordctl job list`",
+    Rejection.DUPLICATE_JOB: "a job of this name exists; choose another name",
+    Rejection.JOB_FINISHED: "the job has ended",
+    Rejection.UNKNOWN_ROLE: "the job has no such role; see `coordctl job show`",
+    Rejection.OUT_OF_RANGE: "outside the role's min_replicas and max_replicas",
+    Rejection.UNKNOWN_TASK: "no such task on this host",
+    Rejection.STALE_GENERATION: "from a generation that has been replaced",
+    Rejection.TASK_STOPPING: "the task is being stopped",
+    Rejection.STEP_WENT_BACK: "a checkpoint at or after this step is committed already",
+    Rejection.NOTHING_TO_DO: "already so",
+}

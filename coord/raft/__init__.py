@@ -1,0 +1,1 @@
+"""The replicated log: one port (`ports.py`), three implementations under one contract suite."""

@@ -1,0 +1,1 @@
+"""What is kept on disk: the event store, the materialised state, incident files."""

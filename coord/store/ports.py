@@ -1,0 +1,67 @@
+"""What the node needs of its storage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from coord.model.entry import Recorded
+
+
+class StorageFull(Exception):
+    """Nothing was written: the disk (or the map) is full. What is in memory stays right."""
+
+
+class StorageCorrupt(Exception):
+    """Stored bytes are not what was written. Names file, key and the command that repairs it."""
+
+
+class WrongDataDirectory(Exception):
+    """The directory belongs to another cluster or node, or has a newer format."""
+
+
+class EventStore(Protocol):
+    """Applied entries, for reading and export, and the state they led to.
+
+    Called on the loop's thread. Appends are staged and become durable with the next commit of the
+    environment (the raft log's, or `flush`); reads see staged entries at once.
+    """
+
+    def append(self, records: tuple[Recorded, ...], raft_index: int) -> None:
+        """Entries just applied, of one raft entry, indexes following on the last."""
+
+    def put_state(self, changes: dict[str, dict[str, bytes | None]]) -> None:
+        """Stage changed rows of the materialised state: table -> key -> encoded row or None for
+        gone, together with everything appended so far. Applied in one transaction."""
+
+    def load_state(self) -> tuple[int, dict[str, dict[str, bytes]]]:
+        """(raft index, table -> key -> row) as of the last `put_state` that became durable."""
+
+    def read(self, start: int, limit: int) -> list[Recorded]:
+        """Entries from index `start` on, at most `limit`. From the first kept one if `start` is
+        older; the caller sees that from the first index returned."""
+
+    def scan(self, start: int, stop: int) -> Iterator[Recorded]:
+        """Entries with start <= index < stop, from one consistent read transaction. May be drained
+        in a worker thread."""
+
+    @property
+    def first_index(self) -> int:
+        """Of the oldest entry kept; last_index + 1 when none is."""
+
+    @property
+    def last_index(self) -> int:
+        """Of the newest entry; 0 when there never was one."""
+
+    def base_state(self) -> bytes:
+        """The encoded state just before `first_index` (`core.state.encode_state`); empty for the
+        state before index 1."""
+
+    def retain(self, first_index: int, base_state: bytes) -> None:
+        """Delete entries below `first_index`; `base_state` is the state they led to. Durable on return."""
+
+    def size_bytes(self) -> int:
+        """On disk, all of the environment."""
+
+    def flush(self) -> None:
+        """Make everything staged durable now. Raises StorageFull."""
