@@ -114,7 +114,8 @@ class ReplicatedLog(Protocol):
     async def remove_member(self, node: int, deadline_s: float) -> ProposeOutcome: ...
 
     async def transfer_leadership(self, node: int, deadline_s: float) -> bool:
-        """Ask `node` (0: the most advanced follower) to take over; true once we no longer lead."""
+        """Ask `node` (0: the most advanced follower) to take over; true once we no longer lead.
+        False when we did not lead at all, or nobody took over in time."""
 
     async def snapshot(self) -> int:
         """Write a snapshot now, shorten the journal, return the raft index it holds."""
