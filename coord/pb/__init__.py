@@ -1,0 +1,1 @@
+"""Generated from `proto/` by `make proto`. Only `coord/codec.py` imports it."""
