@@ -1,45 +1,60 @@
-# One way to do each thing. Every target sets up what it needs.
-PYTHON ?= python3.11
+# One way to do each thing. Every target sets up what it needs: Python 3.11 and GNU make suffice.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
+INSTALLED := $(VENV)/.installed
+WITH_TORCH := $(VENV)/.installed-torch
+SOURCES := coord tests examples
 
-.PHONY: help setup demo test check format proto bench clean
+.PHONY: help setup demo test test-slow check format proto bench clean
 
 help:
-	@echo "make demo    three servers, five agents, three failures: watch a training job survive"
-	@echo "make test    the whole test suite"
-	@echo "make check   format, lint, types"
-	@echo "make bench   the figures in README.md, measured here"
-	@echo "make proto   regenerate coord/pb from proto/"
-	@echo "make format  rewrite the sources in the project's format"
+	@echo "make demo       three servers, five agents, three failures: watch a training job survive"
+	@echo "make test       the whole test suite"
+	@echo "make test-slow  the long slices as well"
+	@echo "make check      format, lint, types"
+	@echo "make bench      the figures in README.md, measured here"
+	@echo "make proto      regenerate coord/pb from proto/"
+	@echo "make format     rewrite the sources in the project's format"
+	@echo "make clean      remove the virtual environment and what was built"
 
-setup: $(STAMP)
+setup: $(INSTALLED)
 
-$(STAMP): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 is needed, $(PYTHON) is older: make PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	touch $(STAMP)
+	$(PIP) -e '.[dev]'
+	touch $@
 
-demo: $(STAMP)
+# torch is 200 MB and only the tests of examples/ddp.py need it, so the demo does not wait for it.
+$(WITH_TORCH): $(INSTALLED)
+	$(PIP) -e '.[torch]'
+	touch $@
+
+demo: $(INSTALLED)
 	$(BIN)/coordctl demo
 
-test: $(STAMP)
+test: $(WITH_TORCH)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow" tests
+
+test-slow: $(WITH_TORCH)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup tests
 
-check: $(STAMP)
-	$(BIN)/ruff format --check coord tests examples
-	$(BIN)/ruff check coord tests examples
+check: $(INSTALLED)
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/mypy
 
-format: $(STAMP)
-	$(BIN)/ruff format coord tests examples
-	$(BIN)/ruff check --fix coord tests examples
+format: $(INSTALLED)
+	$(BIN)/ruff format $(SOURCES)
+	$(BIN)/ruff check --fix $(SOURCES)
 
-proto: $(STAMP)
+proto: $(INSTALLED)
 	$(BIN)/python -m tests.generate_proto
 
-bench: $(STAMP)
+bench: $(INSTALLED)
 	$(BIN)/python -m tests.bench
 
 clean:
