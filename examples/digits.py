@@ -1,4 +1,4 @@
-"""Softmax regression on scikit-learn's digits, data-parallel over ranks that add gradients over TCP.
+"""Softmax regression on scikit-learn's digits; the ranks add their gradients over TCP.
 
 Under `coord` each rank is one task of a gang: it finds its place in the environment, restores from
 `COORD_RESTORE`, reports progress and saves its shard through `coord.worker`. Every sum is taken in
@@ -8,8 +8,8 @@ process, to compare with.
 
     python examples/digits.py --local --ranks 4 --output /tmp/reference
 
-A rank whose peer is gone exits with code 1 at once. SIGTERM keeps its default action, so a rank that
-waits in a socket dies of it too; what it loses is the work since the last checkpoint.
+A rank whose peer is gone exits with code 1 at once. SIGTERM keeps its default action, so a rank
+that waits in a socket dies of it too; what it loses is the work since the last checkpoint.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def load_digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 def batch_at(position: int, size: int) -> np.ndarray:
-    """The rows of the batch that begins after `position` samples, over shuffled passes of `size`."""
+    """The rows of the batch after `position` samples, over shuffled passes of `size` each."""
     wanted = np.arange(position, position + BATCH)
     rows = np.empty(BATCH, dtype=np.int64)
     for epoch in range(position // size, (position + BATCH - 1) // size + 1):
@@ -136,9 +136,7 @@ class Training:
                 self.position = int(shard["position"])
                 covered += len(shard["rows"])
         if covered != FEATURES + 1:
-            raise SystemExit(
-                f"digits: {directory} holds {covered} of {FEATURES + 1} rows of weights"
-            )
+            raise SystemExit(f"digits: {directory} holds {covered} of {FEATURES + 1} rows")
 
     def accuracy(self) -> float:
         return float(np.mean((self.pixels @ self.weights).argmax(axis=1) == self.classes))
