@@ -14,7 +14,9 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "proto"
 CHECKED_IN = ROOT / "coord" / "pb"
 
-_PACKAGE_DOCSTRING = '"""Generated from `proto/` by `make proto`. Only `coord/codec.py` imports it."""\n'
+_PACKAGE_DOCSTRING = (
+    '"""Generated from `proto/` by `make proto`. Only `coord/codec.py` imports it."""\n'
+)
 _SIBLING_IMPORT = re.compile(r"^from coord\.v1 import ", re.MULTILINE)
 
 
@@ -44,7 +46,7 @@ def generate(into: Path) -> list[str]:
 def main() -> None:
     into = Path(sys.argv[1]) if len(sys.argv) > 1 else CHECKED_IN
     names = generate(into)
-    for stale in set(path.name for path in into.glob("*.py")) - set(names):
+    for stale in {path.name for path in into.glob("*.py")} - set(names):
         (into / stale).unlink()
 
 
