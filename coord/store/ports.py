@@ -20,6 +20,10 @@ class WrongDataDirectory(Exception):
     """The directory belongs to another cluster or node, or has a newer format."""
 
 
+class DataDirectoryInUse(Exception):
+    """Another process has the directory open. Names its process id."""
+
+
 class EventStore(Protocol):
     """Applied entries, for reading and export, and the state they led to.
 
@@ -58,7 +62,8 @@ class EventStore(Protocol):
         state before index 1."""
 
     def retain(self, first_index: int, base_state: bytes) -> None:
-        """Delete entries below `first_index`; `base_state` is the state they led to. Durable on return."""
+        """Delete entries below `first_index`; `base_state` is the state they led to. Durable on
+        return."""
 
     def size_bytes(self) -> int:
         """On disk, all of the environment."""

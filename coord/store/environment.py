@@ -1,0 +1,416 @@
+"""One LMDB environment a node: everything a node must find again after a crash.
+
+The loop stages writes and commits them at the end of its tick, in one transaction and with one
+fsync, so that a crash leaves all of a tick or nothing of it. Reads on the loop see staged writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import lmdb
+import msgspec
+
+from coord.store.ports import DataDirectoryInUse, StorageCorrupt, StorageFull, WrongDataDirectory
+from coord.store.staging import Staged
+
+FORMAT = 1
+DATABASES = ("raft_log", "raft_meta", "events", "state", "store_meta")
+KEY_LENGTH_LIMIT = 511
+DEFAULT_MAP_SIZE_BYTES = 16 * 1024**3
+"""Address space, not disk: the file is as long as its contents need."""
+
+_GROW_WHEN_FREE_BELOW = 4
+"""The map is doubled in advance once less than one part in so many of it is free."""
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Whose data a directory holds."""
+
+    cluster: str
+    node: int
+
+
+class ReadTransaction:
+    """The durable contents at one moment, whatever is committed meanwhile. One thread at a time."""
+
+    def __init__(
+        self, transaction: lmdb.Transaction[bytes], handles: dict[str, lmdb._Database]
+    ) -> None:
+        self._transaction = transaction
+        self._handles = handles
+
+    def get(self, database: str, key: bytes) -> bytes | None:
+        return self._transaction.get(key, db=self._handles[database])
+
+    def range(self, database: str, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Keys and values with start <= key < stop, ascending. An empty `stop` is no bound."""
+        with self._transaction.cursor(db=self._handles[database]) as cursor:
+            if not (cursor.set_range(start) if start else cursor.first()):
+                return
+            for key, value in cursor:
+                if stop and key >= stop:
+                    return
+                yield key, value
+
+    def backwards(self, database: str) -> Iterator[tuple[bytes, bytes]]:
+        """All keys and values, descending."""
+        with self._transaction.cursor(db=self._handles[database]) as cursor:
+            if cursor.last():
+                yield from cursor.iterprev()
+
+    def count(self, database: str) -> int:
+        return int(self._transaction.stat(self._handles[database])["entries"])
+
+
+class Environment:
+    """Staged writes over an LMDB environment.
+
+    All methods belong to one thread but `read_transaction` and `copy_to`, which any may call.
+    Exactly one process has a data directory open.
+    """
+
+    def __init__(
+        self, path: str, lock_file: int, map_size_bytes: int, max_map_size_bytes: int
+    ) -> None:
+        self._path = path
+        self._lock_file = lock_file
+        self._max_map_size_bytes = max_map_size_bytes
+        self._staged = Staged()
+        self._closed = False
+        self._readers = 0
+        self._map_lock = threading.Lock()
+        """Held to begin a read and to move the map, which must not happen under a reader."""
+        self.last_commit_ms = 0.0
+        """How long the last commit took, fsync included."""
+        try:
+            self._lmdb = lmdb.open(path, map_size=map_size_bytes, max_dbs=len(DATABASES))
+            self._handles = {name: self._lmdb.open_db(name.encode()) for name in DATABASES}
+        except lmdb.Error as error:
+            raise _opening_failed(path, error) from error
+
+    @classmethod
+    def open(
+        cls,
+        path: str,
+        map_size_bytes: int = DEFAULT_MAP_SIZE_BYTES,
+        identity: Identity | None = None,
+        create: bool = True,
+        max_map_size_bytes: int = 0,
+    ) -> Environment:
+        """Open, or with `create` make, the data directory of `identity` (None: whoever's it is).
+
+        `max_map_size_bytes` is how far the map may grow (0: without limit). Raises
+        WrongDataDirectory, DataDirectoryInUse, StorageCorrupt and StorageFull.
+        """
+        exists = (Path(path) / "data.mdb").exists()
+        if not exists and not create:
+            raise WrongDataDirectory(
+                f"{path} holds no data of a server; give the directory of an existing one"
+            )
+        if not exists and identity is None:
+            raise ValueError(f"{path} is new; say whose it is to be")
+        Path(path).mkdir(parents=True, exist_ok=True)
+        lock_file = _lock(path)
+        environment = None
+        try:
+            environment = cls(path, lock_file, map_size_bytes, max_map_size_bytes)
+            environment._check_identity(identity)
+        except BaseException:
+            if environment is not None:
+                environment._lmdb.close()
+            os.close(lock_file)
+            raise
+        return environment
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    @property
+    def identity(self) -> Identity:
+        """Whose data this is."""
+        cluster, node = self.get("store_meta", b"cluster"), self.get("store_meta", b"node")
+        if cluster is None or node is None:
+            raise StorageCorrupt(f"{self._path}/data.mdb: store_meta lacks cluster or node")
+        return Identity(cluster.decode(), int(node))
+
+    # Writing
+
+    @property
+    def dirty(self) -> bool:
+        """Something is staged that no commit has made durable yet."""
+        return bool(self._staged)
+
+    def stage(self, database: str, key: bytes, value: bytes | None) -> None:
+        """Have the next commit write this, or delete the key for None."""
+        if not 0 < len(key) <= KEY_LENGTH_LIMIT:
+            raise ValueError(
+                f"a key of {len(key)} bytes for {database}; it must have 1 to {KEY_LENGTH_LIMIT}"
+            )
+        self._staged.put(self._known(database), key, value)
+
+    def stage_range_delete(self, database: str, start: bytes, stop: bytes) -> None:
+        """Have the next commit delete all keys with start <= key < stop (empty: no bound)."""
+        self._staged.delete_range(self._known(database), start, stop)
+
+    def commit(self) -> None:
+        """Make everything staged durable, in one transaction. Nothing staged: no transaction.
+
+        On StorageFull nothing was written and everything stays staged for the next commit. Any
+        other error means that this process must not go on writing here.
+        """
+        if not self._staged:
+            return
+        started = time.perf_counter()
+        self._grow_in_advance()
+        while True:
+            try:
+                self._write()
+                break
+            except lmdb.MapFullError as error:
+                if not self._grow():
+                    raise self._full(
+                        f"its map of {self._map_size()} bytes is full and must not grow now"
+                    ) from error
+            except lmdb.Error as error:
+                if not _is_disk_full(error):
+                    raise
+                self._recover_from_full_disk()
+                raise self._full("the disk is full") from error
+        self._staged = Staged()
+        self.last_commit_ms = (time.perf_counter() - started) * 1000.0
+
+    def _write(self) -> None:
+        with self._lmdb.begin(write=True) as transaction:
+            for database, start, stop in self._staged.deleted_ranges():
+                _delete_range(transaction, self._handles[database], start, stop)
+            for database, key, value in self._staged.writes():
+                handle = self._handles[database]
+                if value is None:
+                    transaction.delete(key, db=handle)
+                else:
+                    transaction.put(key, value, db=handle)
+
+    # Reading
+
+    def get(self, database: str, key: bytes) -> bytes | None:
+        """The value with what is staged, None where there is none."""
+        known, value = self._staged.lookup(self._known(database), key)
+        if known:
+            return value
+        with self.read_transaction() as transaction:
+            return transaction.get(database, key)
+
+    def range(
+        self, database: str, start: bytes, stop: bytes, limit: int | None = None
+    ) -> list[tuple[bytes, bytes]]:
+        """Keys and values with start <= key < stop, ascending, with what is staged."""
+        found: list[tuple[bytes, bytes]] = []
+        if limit == 0:
+            return found
+        with self.read_transaction() as transaction:
+            durable = transaction.range(self._known(database), start, stop)
+            for item in self._staged.merge(database, durable, start, stop):
+                found.append(item)
+                if limit is not None and len(found) >= limit:
+                    break
+        return found
+
+    def first(self, database: str) -> tuple[bytes, bytes] | None:
+        """The lowest key with its value, with what is staged."""
+        found = self.range(database, b"", b"", limit=1)
+        return found[0] if found else None
+
+    def last(self, database: str) -> tuple[bytes, bytes] | None:
+        """The highest key with its value, with what is staged."""
+        with self.read_transaction() as transaction:
+            durable = transaction.backwards(self._known(database))
+            return next(self._staged.merge_backwards(database, durable), None)
+
+    @contextlib.contextmanager
+    def read_transaction(self) -> Iterator[ReadTransaction]:
+        """The durable contents as of now, for any thread. Staged writes are not in it."""
+        with self._map_lock:
+            if self._closed:
+                raise RuntimeError(f"{self._path} is closed; nothing can be read from it")
+            transaction = self._lmdb.begin()
+            self._readers += 1
+        try:
+            yield ReadTransaction(transaction, self._handles)
+        finally:
+            transaction.abort()
+            with self._map_lock:
+                self._readers -= 1
+
+    # The file
+
+    def copy_to(self, path: str) -> None:
+        """Copy the durable contents into a new directory, compacted and fsynced."""
+        os.mkdir(path)
+        with self._map_lock:
+            self._readers += 1
+        try:
+            self._lmdb.copy(path, compact=True)
+        finally:
+            with self._map_lock:
+                self._readers -= 1
+        for name in (os.path.join(path, "data.mdb"), path, os.path.dirname(path) or "."):
+            fsync_path(name)
+
+    def size_bytes(self) -> int:
+        """Length of the file that holds everything."""
+        return os.stat(os.path.join(self._path, "data.mdb")).st_size
+
+    def close(self) -> None:
+        """Give the directory up. What is staged is lost. Idempotent; no reader may be left."""
+        with self._map_lock:
+            if self._closed:
+                return
+            if self._readers:
+                raise RuntimeError(f"{self._path} cannot be closed under {self._readers} readers")
+            self._closed = True
+        self._lmdb.close()
+        os.close(self._lock_file)
+
+    def _map_size(self) -> int:
+        return int(self._lmdb.info()["map_size"])
+
+    def _grow_in_advance(self) -> None:
+        info = self._lmdb.info()
+        used_bytes = (info["last_pgno"] + 1) * self._lmdb.stat()["psize"]
+        if info["map_size"] - used_bytes < info["map_size"] // _GROW_WHEN_FREE_BELOW:
+            self._grow()
+
+    def _grow(self) -> bool:
+        """Double the map. False when it may not grow, or a reader stands in it."""
+        with self._map_lock:
+            size_bytes = self._map_size()
+            wanted = size_bytes * 2
+            if self._max_map_size_bytes:
+                wanted = min(wanted, self._max_map_size_bytes)
+            if self._readers or wanted <= size_bytes:
+                return False
+            self._lmdb.set_mapsize(wanted)
+        return True
+
+    def _recover_from_full_disk(self) -> None:
+        """A failure while the root page was being written leaves LMDB refusing everything; the
+        file itself is sound, so that opening it again is enough."""
+        with self._map_lock:
+            if self._readers:
+                return
+            map_size_bytes = self._map_size()
+            self._lmdb.close()
+            self._lmdb = lmdb.open(self._path, map_size=map_size_bytes, max_dbs=len(DATABASES))
+            self._handles = {
+                name: self._lmdb.open_db(name.encode(), create=False) for name in DATABASES
+            }
+
+    def _full(self, why: str) -> StorageFull:
+        disk = os.statvfs(self._path)
+        free_bytes = disk.f_bavail * disk.f_frsize
+        return StorageFull(
+            f"{self._path}: {why} ({free_bytes} bytes free on its disk); nothing was written; make "
+            "room and the next commit writes what is pending"
+        )
+
+    def _known(self, database: str) -> str:
+        if database not in self._handles:
+            raise KeyError(f"no database {database!r}; there are {', '.join(DATABASES)}")
+        return database
+
+    def _check_identity(self, identity: Identity | None) -> None:
+        """Record whose directory this is, or refuse what is another's."""
+        found = self.get("store_meta", b"format")
+        if found is None:
+            self._record_identity(identity)
+            return
+        if int(found) > FORMAT:
+            raise WrongDataDirectory(
+                f"{self._path} has data format {int(found)}, this release reads up to {FORMAT}; "
+                "start the release that wrote it, or a newer one"
+            )
+        owner = self.identity
+        if identity is not None and owner.cluster != identity.cluster:
+            raise WrongDataDirectory(
+                f"{self._path} belongs to cluster {owner.cluster!r}, not {identity.cluster!r}; "
+                "give the right directory, or an empty one"
+            )
+        if identity is not None and owner.node != identity.node:
+            raise WrongDataDirectory(
+                f"{self._path} belongs to node {owner.node}, not {identity.node}; "
+                "give each server its own directory"
+            )
+
+    def _record_identity(self, identity: Identity | None) -> None:
+        with self.read_transaction() as transaction:
+            foreign = any(transaction.count(database) for database in DATABASES)
+        if identity is None or foreign:
+            raise WrongDataDirectory(
+                f"{self._path} has data without a format; it is not, or not wholly, a server's"
+            )
+        self.stage("store_meta", b"format", str(FORMAT).encode())
+        self.stage("store_meta", b"cluster", identity.cluster.encode())
+        self.stage("store_meta", b"node", str(identity.node).encode())
+        self.commit()
+        fsync_path(self._path)
+
+
+def fsync_path(path: str) -> None:
+    """Make a file's contents, or a directory's names, durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _lock(path: str) -> int:
+    """An open file whose lock keeps other processes out until it is closed."""
+    name = os.path.join(path, "in-use-by")
+    descriptor = os.open(name, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = os.read(descriptor, 32).decode("ascii", "replace").strip() or "unknown"
+        os.close(descriptor)
+        raise DataDirectoryInUse(
+            f"{path} is open in the process with id {owner}; stop that one, or give this one a "
+            "directory of its own"
+        ) from None
+    os.ftruncate(descriptor, 0)
+    os.write(descriptor, f"{os.getpid()}\n".encode())
+    return descriptor
+
+
+def _opening_failed(path: str, error: lmdb.Error) -> Exception:
+    if _is_disk_full(error):
+        return StorageFull(f"{path}: the disk is full; make room and start again")
+    if isinstance(error, lmdb.VersionMismatchError):
+        return WrongDataDirectory(f"{path}/data.mdb is of another LMDB version: {error}")
+    return StorageCorrupt(
+        f"{path}/data.mdb cannot be opened: {error}; move the directory away and start again with "
+        "an empty one: the server fetches everything from its peers"
+    )
+
+
+def _is_disk_full(error: lmdb.Error) -> bool:
+    codes = (errno.ENOSPC, errno.EDQUOT)
+    return isinstance(error, lmdb.DiskError) or getattr(error, "code", 0) in codes
+
+
+def _delete_range(
+    transaction: lmdb.Transaction[bytes], handle: lmdb._Database, start: bytes, stop: bytes
+) -> None:
+    with transaction.cursor(db=handle) as cursor:
+        found = cursor.set_range(start) if start else cursor.first()
+        while found and (not stop or cursor.key() < stop):
+            found = cursor.delete()
