@@ -1,0 +1,1 @@
+"""coordctl: everything a person does with coord, from one command."""

@@ -1,0 +1,282 @@
+"""Every event and decision in one line: whom it is about, and what it says beyond its name.
+
+Pure. A new event or decision needs a line here; a test names the one that is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from coord.cli.wording import (
+    age_text,
+    clock_text,
+    count_text,
+    listed,
+    resources_text,
+    signal_text,
+    size_text,
+    telling_line,
+)
+from coord.model import decisions as d
+from coord.model import events as e
+
+
+class Said(msgspec.Struct, frozen=True):
+    """`subject` is the task, gang, job, host or cluster spoken of; `job` and `hosts` are what
+    `--job` and `--host` compare with; `tasks` lets the reader add the hosts that tasks are on."""
+
+    subject: str
+    text: str = ""
+    job: str = ""
+    hosts: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
+
+
+def job_of_task(task: str) -> str:
+    """`digits` of `digits/trainer/0#3`; names of jobs hold no slash."""
+    return task.partition("/")[0]
+
+
+def said_of_event(event: e.Event) -> Said:
+    """An event in words. One unknown here keeps its name and nothing else."""
+    teller = EVENTS.get(type(event))
+    return teller(event) if teller else Said("")
+
+
+def said_of_decision(decision: d.Decision, now_ms: int) -> Said:
+    """A decision taken at `now_ms` of log time in words, as `said_of_event`."""
+    timed = TIMED.get(type(decision))
+    if timed:
+        return timed(decision, now_ms)
+    teller = DECISIONS.get(type(decision))
+    return teller(decision) if teller else Said("")
+
+
+# Events
+
+
+def _configured(event: e.ClusterConfigured) -> Said:
+    settings = event.settings
+    return Said(
+        event.cluster,
+        f"lease {clock_text(settings.lease_ms)}, suspicion after {clock_text(settings.suspect_ms)}",
+    )
+
+
+def _registered(event: e.HostRegistered) -> Said:
+    offer = resources_text(event.devices, event.cpu_millis, event.memory_mib)
+    found = f", found {listed([task.task for task in event.tasks])}" if event.tasks else ""
+    return Said(
+        event.host,
+        f"at {event.address or 'no address'}, offers {offer}{found}",
+        hosts=(event.host,),
+        tasks=tuple(task.task for task in event.tasks),
+    )
+
+
+def _asked(event: e.DrainRequested | e.UndrainRequested | e.HostRemovalRequested) -> Said:
+    return Said(event.host, _by(event.actor, event.reason), hosts=(event.host,))
+
+
+def _by(actor: str, reason: str) -> str:
+    return f"by {actor or 'nobody named'}{f': {reason}' if reason else ''}"
+
+
+def _submitted(event: e.JobSubmitted) -> Said:
+    roles = ", ".join(f"{role.replicas} x {role.name}" for role in event.spec.roles)
+    return Said(event.spec.name, f"{roles}, {_by(event.actor, '')}", event.spec.name)
+
+
+def _report(event: Any, text: str = "") -> Said:
+    where = f"on {event.host}"
+    return Said(
+        event.task,
+        f"{where}, {text}" if text else where,
+        job_of_task(event.task),
+        (event.host,),
+        (event.task,),
+    )
+
+
+def _exited(event: e.TaskExited) -> Said:
+    if not event.observed:
+        how = "how it ended is not known"
+    elif event.signal:
+        how = signal_text(event.signal)
+    else:
+        how = f"exit code {event.exit_code}"
+    if event.oom:
+        how += ", out of memory"
+    if event.expected:
+        how += ", on a plan"
+    told = telling_line(event.error) or telling_line(event.stderr_tail)
+    return _report(event, f"{how}: {told}" if told and not event.expected else how)
+
+
+def _shard(event: e.ShardSaved) -> Said:
+    return _report(event, f"step {event.step}, {event.shard}, {size_text(event.size_bytes)}")
+
+
+EVENTS: dict[type[e.Event], Callable[[Any], Said]] = {
+    e.ClusterConfigured: _configured,
+    e.LeaderElected: lambda event: Said(f"node {event.node}", f"term {event.term}"),
+    e.ClockAdvanced: lambda event: Said("clock"),
+    e.LogicVersionRaised: lambda event: Said("cluster", f"logic version {event.version}"),
+    e.NoteAdded: lambda event: Said(
+        event.subject,
+        f"{event.actor or 'somebody'}: {event.text}",
+        job_of_task(event.subject),
+        (event.subject,),
+    ),
+    e.EvictionsAllowed: lambda event: Said("fleet", _by(event.actor, event.reason)),
+    e.HostRegistered: _registered,
+    e.HeartbeatsSeen: lambda event: Said(event.source, count_text(len(event.slots), "heartbeat")),
+    e.PreemptionNoticed: lambda event: Said(
+        event.host,
+        f"goes away in {clock_text(event.grace_ms)}{f': {event.reason}' if event.reason else ''}",
+        hosts=(event.host,),
+    ),
+    e.DrainRequested: _asked,
+    e.UndrainRequested: _asked,
+    e.HostRemovalRequested: _asked,
+    e.JobSubmitted: _submitted,
+    e.JobCancelRequested: lambda event: Said(event.job, _by(event.actor, event.reason), event.job),
+    e.JobResizeRequested: lambda event: Said(
+        f"{event.job}/{event.role}",
+        f"to {count_text(event.replicas, 'replica')}, {_by(event.actor, event.reason)}",
+        event.job,
+    ),
+    e.TaskStarted: lambda event: _report(event, f"pid {event.pid}"),
+    e.LaunchFailed: lambda event: _report(event, telling_line(event.error)),
+    e.TaskExited: _exited,
+    e.TaskReaped: _report,
+    e.TaskUnkillable: lambda event: _report(event, f"pid {event.pid} survived SIGKILL"),
+    e.ProgressReported: lambda event: _report(event, f"step {event.step}"),
+    e.CheckpointBegun: lambda event: _report(event, f"step {event.step} into {event.path}"),
+    e.ShardSaved: _shard,
+}
+
+
+# Decisions
+
+
+def _host(decision: Any, text: str = "") -> Said:
+    return Said(decision.host, text, hosts=(decision.host,))
+
+
+def _gang(
+    decision: Any, text: str = "", hosts: Iterable[str] = (), tasks: tuple[str, ...] = ()
+) -> Said:
+    generation = getattr(decision, "generation", 0)
+    subject = f"{decision.gang}#{generation}" if generation else decision.gang
+    return Said(subject, text, decision.job, tuple(hosts), tasks)
+
+
+def _job(decision: Any, text: str = "") -> Said:
+    return Said(decision.job, text, decision.job)
+
+
+def _joined(decision: d.HostJoined) -> Said:
+    adopted = f", goes on with {listed(decision.adopted)}" if decision.adopted else ""
+    return Said(
+        decision.host,
+        f"slot {decision.slot}, incarnation {decision.incarnation}{adopted}",
+        hosts=(decision.host,),
+        tasks=decision.adopted,
+    )
+
+
+def _placed(decision: d.TasksPlaced) -> Said:
+    hosts = tuple(dict.fromkeys(place.host for place in decision.placements))
+    start = f"from step {decision.restore_step}" if decision.restore else "from the beginning"
+    count = count_text(len(decision.placements), "task")
+    tasks = tuple(place.task for place in decision.placements)
+    return _gang(decision, f"{count} on {listed(hosts)}, {start}", hosts, tasks)
+
+
+def _stopping(decision: d.TasksStopping) -> Said:
+    why = f"{decision.cause}, {decision.reason}" if decision.reason else decision.cause
+    count = count_text(len(decision.tasks), "task")
+    return _gang(decision, f"{count}: {why}", tasks=decision.tasks)
+
+
+def _restart(decision: d.RestartScheduled, now_ms: int) -> Said:
+    wait_ms = decision.not_before_ms - now_ms
+    when = f"in {clock_text(wait_ms)} or later" if wait_ms > 0 else "at once"
+    of = f" of {decision.limit}" if decision.limit else ""
+    return _gang(decision, f"{decision.cause} restart {decision.attempt}{of}, {when}")
+
+
+def _draining(decision: d.HostDraining, now_ms: int) -> Said:
+    left_ms = decision.deadline_ms - now_ms
+    return _host(decision, f"to be empty in {clock_text(left_ms)}" if decision.deadline_ms else "")
+
+
+def _silence(decision: d.EvictionsFrozen | d.EvictionsResumed) -> Said:
+    return Said("fleet", f"{decision.silent} of {count_text(decision.fleet, 'host')} silent")
+
+
+def _opened(decision: d.IncidentOpened) -> Said:
+    detail = f": {decision.detail}" if decision.detail else ""
+    is_task = "#" in decision.subject
+    return _gang(
+        decision,
+        f"incident {decision.incident}, {decision.cause}, {decision.subject}{detail}",
+        () if is_task else (decision.subject,),
+        (decision.subject,) if is_task else (),
+    )
+
+
+def _closed(decision: d.IncidentClosed) -> Said:
+    how = "resolved" if decision.resolved else "not resolved"
+    return _gang(decision, f"incident {decision.incident}, {how}")
+
+
+DECISIONS: dict[type[d.Decision], Callable[[Any], Said]] = {
+    d.HostJoined: _joined,
+    d.HostSuspected: lambda it: _host(it, f"silent for {clock_text(it.silent_ms)}"),
+    d.HostCleared: _host,
+    d.HostLost: lambda it: _host(
+        it, f"incarnation {it.incarnation}, silent for {clock_text(it.silent_ms)}"
+    ),
+    d.HostFenced: _host,
+    d.HostDrained: _host,
+    d.HostReturned: _host,
+    d.HostQuarantined: lambda it: _host(it, it.reason),
+    d.HostRemoved: _host,
+    d.EvictionsFrozen: _silence,
+    d.EvictionsResumed: _silence,
+    d.JobQueued: lambda it: _gang(it, f"{it.reason}{f': {it.detail}' if it.detail else ''}"),
+    d.TasksPlaced: _placed,
+    d.SpareActivated: lambda it: _gang(it, f"on {it.host}", (it.host,)),
+    d.GenerationStarted: _gang,
+    d.TasksStopping: _stopping,
+    d.HangDetected: lambda it: _gang(
+        it,
+        f"no progress for {age_text(it.silent_ms)}, furthest behind {listed(it.tasks)}",
+        tasks=it.tasks,
+    ),
+    d.TaskAbandoned: lambda it: Said(
+        it.task, f"on {it.host}", job_of_task(it.task), (it.host,), (it.task,)
+    ),
+    d.GangSucceeded: _gang,
+    d.GangStopped: _gang,
+    d.JobCompleted: _job,
+    d.JobFailed: lambda it: _job(it, f"{it.reason}{f': {it.detail}' if it.detail else ''}"),
+    d.JobCancelled: _job,
+    d.JobResized: lambda it: Said(
+        f"{it.job}/{it.role}", f"to {count_text(it.replicas, 'replica')}", it.job
+    ),
+    d.CheckpointCommitted: lambda it: _gang(it, f"step {it.step} in {it.path}"),
+    d.IncidentOpened: _opened,
+    d.IncidentClosed: _closed,
+}
+
+TIMED: dict[type[d.Decision], Callable[[Any, int], Said]] = {
+    d.RestartScheduled: _restart,
+    d.HostDraining: _draining,
+}
+"""Those that speak of a time to come, and so need to know when they were taken."""
