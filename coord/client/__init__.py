@@ -1,0 +1,53 @@
+"""The client library: `Client` (async), `SyncClient` (blocking) and `Agent`. See README.md."""
+
+from coord.client.agent import Agent
+from coord.client.errors import (
+    Busy,
+    ClientClosed,
+    CoordError,
+    DoneButUnread,
+    EventsGone,
+    InvalidRequest,
+    NotDone,
+    NotFound,
+    OutcomeUnknown,
+    Rejected,
+    ServerRefused,
+    Unavailable,
+)
+from coord.client.inbox import Superseded
+from coord.client.views import (
+    Decided,
+    EventPage,
+    GangView,
+    HostView,
+    IncidentView,
+    JobView,
+    LogPage,
+    MemberView,
+)
+
+__all__ = [
+    "Agent",
+    "Busy",
+    "ClientClosed",
+    "CoordError",
+    "Decided",
+    "DoneButUnread",
+    "EventPage",
+    "EventsGone",
+    "GangView",
+    "HostView",
+    "IncidentView",
+    "InvalidRequest",
+    "JobView",
+    "LogPage",
+    "MemberView",
+    "NotDone",
+    "NotFound",
+    "OutcomeUnknown",
+    "Rejected",
+    "ServerRefused",
+    "Superseded",
+    "Unavailable",
+]

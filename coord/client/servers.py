@@ -1,0 +1,60 @@
+"""The addresses a client was given, and which to ask next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+DEFAULT_PORT = 7101
+
+
+class ServerRing:
+    """Base URLs in the order given; `current` moves on when a server disappoints."""
+
+    def __init__(self, servers: Iterable[str]) -> None:
+        self.urls = tuple(dict.fromkeys(base_url(server) for server in servers))
+        if not self.urls:
+            raise ValueError(
+                "no server address given; pass at least one, like http://127.0.0.1:7101"
+            )
+        self._scheme = self.urls[0].partition("://")[0]
+        self._at = 0
+
+    @property
+    def current(self) -> str:
+        return self.urls[self._at]
+
+    def advance(self) -> None:
+        """Ask the next one from now on."""
+        self._at = (self._at + 1) % len(self.urls)
+
+    def skip(self, steps: int) -> None:
+        """Start elsewhere, so that many clients do not all begin with the first."""
+        self._at = (self._at + steps) % len(self.urls)
+
+    def round(self) -> Iterator[str]:
+        """Each server once, from the current one on, which is the one yielded last."""
+        for _ in self.urls:
+            yield self.current
+            self.advance()
+
+    def url_of(self, api_address: str) -> str:
+        """The URL of a server that another one named as `host:port`; empty for an empty address."""
+        return base_url(api_address, self._scheme) if api_address else ""
+
+
+def base_url(server: str, scheme: str = "http") -> str:
+    """`127.0.0.1:7101` and `http://127.0.0.1:7101/` are both `http://127.0.0.1:7101`."""
+    server = server.strip().rstrip("/")
+    if not server:
+        raise ValueError("a server address is empty; write host:port or http://host:port")
+    if "://" not in server:
+        server = f"{scheme}://{server}"
+    given_scheme, _, rest = server.partition("://")
+    if given_scheme not in {"http", "https"}:
+        raise ValueError(f"server address {server!r} starts with {given_scheme}; use http or https")
+    name, colon, port = rest.rpartition(":")
+    if not colon or port.endswith("]"):
+        return f"{given_scheme}://{rest}:{DEFAULT_PORT}"
+    if not name or not port.isdigit():
+        raise ValueError(f"server address {server!r} is not host:port")
+    return server

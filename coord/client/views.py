@@ -1,0 +1,109 @@
+"""What the client's reads return. All frozen; unknown fields of a newer server are ignored."""
+
+from __future__ import annotations
+
+import msgspec
+
+from coord.model.entities import (
+    Checkpoint,
+    Gang,
+    Host,
+    Incident,
+    JobStatus,
+    Task,
+)
+from coord.model.entry import Recorded
+from coord.model.spec import JobSpec, Resources
+
+
+class Decided(msgspec.Struct, frozen=True):
+    """A write took effect at log index `index`.
+
+    `result` is what the event asked for where that is a number. An index of 0 means that it was
+    decided before and the log no longer says where.
+    """
+
+    index: int
+    result: int = 0
+
+
+class GangView(Gang, frozen=True):
+    """A gang with the tasks that take something of a host."""
+
+    tasks: tuple[Task, ...] = ()
+
+
+class JobView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A job (`coord.model.entities.Job`) with its gangs, their tasks and the restore point."""
+
+    name: str
+    spec: JobSpec
+    status: JobStatus
+    submitted: int
+    submitted_ms: int
+    replicas: tuple[int, ...]
+    generation: int = 0
+    gangs: tuple[GangView, ...] = ()
+    actor: str = ""
+    reason: str = ""
+    detail: str = ""
+    ended_ms: int = 0
+    ended: int = 0
+    checkpoint: Checkpoint | None = None
+    """The newest committed one."""
+    applied_index: int = 0
+    """The log index that the answer reflects."""
+
+    @property
+    def finished(self) -> bool:
+        return self.ended > 0
+
+
+class HostView(Host, frozen=True):
+    """A host with how long ago it was heard and what is free on it."""
+
+    last_seen_ms_ago: int = 0
+    free: Resources = Resources()
+    applied_index: int = 0
+
+
+class IncidentView(Incident, frozen=True):
+    """An incident with its durations as far as they are known."""
+
+    applied_index: int = 0
+
+
+class EventPage(msgspec.Struct, frozen=True):
+    """Entries with consecutive indexes. Ask for `next` to go on."""
+
+    events: tuple[Recorded, ...]
+    next: int
+    first_index: int
+    """Of the oldest entry kept."""
+    applied_index: int = 0
+
+
+class MemberView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A server of the cluster. Addresses are `host:port`."""
+
+    node: int
+    peer_address: str = ""
+    api_address: str = ""
+
+
+class LogPage(msgspec.Struct, frozen=True):
+    """A piece of a task's output.
+
+    `offset` is of the first byte of `data`, counted since the task's start; it is later than asked
+    for when the earlier output was rotated away. `ended`: the task has exited and this reaches the
+    end.
+    """
+
+    data: bytes
+    offset: int
+    exists: bool = True
+    ended: bool = False
+
+    @property
+    def next_offset(self) -> int:
+        return self.offset + len(self.data)
