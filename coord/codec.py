@@ -29,7 +29,7 @@ from coord.model.decisions import DECISION_TYPES, AnyDecision
 from coord.model.entry import Batch, Recorded
 from coord.model.events import EVENT_TYPES, AnyEvent, HeartbeatsSeen
 from coord.model.incident import IncidentFooter, IncidentHeader
-from coord.pb import channel_pb2, incident_pb2, log_pb2
+from coord.pb import channel_pb2, incident_pb2, log_pb2, peer_pb2
 
 
 class MalformedMessage(ValueError):
@@ -383,3 +383,67 @@ encode_incident_header = _incident_header.encode
 decode_incident_header = _incident_header.decode
 encode_incident_footer = _incident_footer.encode
 decode_incident_footer = _incident_footer.decode
+
+# Peer frames: what servers send each other, as dicts, because raft's library speaks in dicts
+
+_PEER_NAMES = {"prevLogIdx": "prev_log_index", "prevLogTerm": "prev_log_term"}
+"""Keys of the library's messages that are not spelled as in the proto."""
+
+
+def encode_peer_frame(message: dict[str, Any]) -> bytes:
+    """`message["type"]` names the member of PeerFrame; `entries` are (command, index, term)."""
+    frame = peer_pb2.PeerFrame()
+    kind = message["type"]
+    try:
+        inside = getattr(frame, kind)
+        inside.SetInParent()
+        for key, value in message.items():
+            if key == "entries":
+                for command, index, term in value:
+                    inside.entries.add(command=command, index=index, term=term)
+            elif key == "members":
+                for node, peer_address, api_address in value:
+                    inside.members.add(
+                        node=node, peer_address=peer_address, api_address=api_address
+                    )
+            elif key != "type":
+                setattr(inside, _PEER_NAMES.get(key, key), value)
+        return typing.cast(bytes, frame.SerializeToString())
+    except (AttributeError, TypeError, ValueError) as error:
+        raise UnencodableMessage(f"no peer frame {kind!r} can carry this: {error}") from error
+
+
+def decode_peer_frame(encoded: bytes) -> dict[str, Any]:
+    """The dict that `encode_peer_frame` was given. Raises MalformedMessage."""
+    try:
+        frame = peer_pb2.PeerFrame.FromString(encoded)
+    except (DecodeError, ValueError) as error:
+        raise MalformedMessage(f"{len(encoded)} bytes are no peer frame: {error}") from error
+    kind = frame.WhichOneof("kind")
+    if kind is None:
+        raise MalformedMessage(f"{len(encoded)} bytes are no peer frame that this release knows")
+    inside = getattr(frame, kind)
+    message: dict[str, Any] = {"type": kind}
+    for key, name, optional in _PEER_FIELDS[kind]:
+        if key == "entries":
+            message[key] = [(one.command, one.index, one.term) for one in inside.entries]
+        elif key == "members":
+            message[key] = [(one.node, one.peer_address, one.api_address) for one in inside.members]
+        elif not optional or inside.HasField(name):
+            message[key] = getattr(inside, name)
+    return message
+
+
+def _peer_fields() -> dict[str, list[tuple[str, str, bool]]]:
+    """For each kind of frame its fields: key in the dict, name in the message, optional."""
+    keys = {name: key for key, name in _PEER_NAMES.items()}
+    return {
+        member.name: [
+            (keys.get(field.name, field.name), field.name, field.name in keys)
+            for field in member.message_type.fields
+        ]
+        for member in peer_pb2.PeerFrame.DESCRIPTOR.fields
+    }
+
+
+_PEER_FIELDS = _peer_fields()
