@@ -12,7 +12,7 @@ import fcntl
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import lmdb
@@ -29,6 +29,10 @@ DEFAULT_MAP_SIZE_BYTES = 16 * 1024**3
 
 _GROW_WHEN_FREE_BELOW = 4
 """The map is doubled in advance once less than one part in so many of it is free."""
+
+
+Row = tuple[str, bytes, bytes]
+"""Database, key, value."""
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -161,19 +165,25 @@ class Environment:
         """Have the next commit delete all keys with start <= key < stop (empty: no bound)."""
         self._staged.delete_range(self._known(database), start, stop)
 
+    def staged(self, database: str, start: bytes, stop: bytes) -> list[tuple[bytes, bytes]]:
+        """Keys and values of the range that are staged and not durable yet, ascending."""
+        return self._staged.tail(self._known(database), start, stop)
+
     def commit(self) -> None:
         """Make everything staged durable, in one transaction. Nothing staged: no transaction.
 
         On StorageFull nothing was written and everything stays staged for the next commit. Any
         other error means that this process must not go on writing here.
         """
-        if not self._staged:
-            return
+        if self._staged:
+            self._commit((), tuple)
+
+    def _commit(self, databases: tuple[str, ...], contents: Callable[[], Iterable[Row]]) -> None:
         started = time.perf_counter()
         self._grow_in_advance()
         while True:
             try:
-                self._write()
+                self._write(databases, contents)
                 break
             except lmdb.MapFullError as error:
                 if not self._grow():
@@ -188,16 +198,28 @@ class Environment:
         self._staged = Staged()
         self.last_commit_ms = (time.perf_counter() - started) * 1000.0
 
-    def _write(self) -> None:
+    def replace(self, databases: tuple[str, ...], contents: Callable[[], Iterable[Row]]) -> None:
+        """Commit everything staged and, in the same transaction, empty these databases and write
+        `contents`, which may go into any database and wins over what is staged.
+
+        `contents` is called again if the map has to grow. Errors as in `commit`.
+        """
+        self._commit(databases, contents)
+
+    def _write(self, databases: tuple[str, ...], contents: Callable[[], Iterable[Row]]) -> None:
         with self._lmdb.begin(write=True) as transaction:
             for database, start, stop in self._staged.deleted_ranges():
                 _delete_range(transaction, self._handles[database], start, stop)
-            for database, key, value in self._staged.writes():
+            for database, key, staged in self._staged.writes():
                 handle = self._handles[database]
-                if value is None:
+                if staged is None:
                     transaction.delete(key, db=handle)
                 else:
-                    transaction.put(key, value, db=handle)
+                    transaction.put(key, staged, db=handle)
+            for database in databases:
+                transaction.drop(self._handles[database], delete=False)
+            for database, key, value in contents():
+                transaction.put(key, value, db=self._handles[database])
 
     # Reading
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from coord.model.entry import Recorded
@@ -32,7 +32,11 @@ class EventStore(Protocol):
     """
 
     def append(self, records: tuple[Recorded, ...], raft_index: int) -> None:
-        """Entries just applied, of one raft entry, indexes following on the last."""
+        """Entries just applied, of one raft entry, indexes following on the last.
+
+        After a restart entries follow on the state's (`load_state`): later ones that were durable
+        already are dropped at opening, because the raft log applies them again.
+        """
 
     def put_state(self, changes: dict[str, dict[str, bytes | None]]) -> None:
         """Stage changed rows of the materialised state: table -> key -> encoded row or None for
@@ -63,7 +67,17 @@ class EventStore(Protocol):
 
     def retain(self, first_index: int, base_state: bytes) -> None:
         """Delete entries below `first_index`; `base_state` is the state they led to. Durable on
-        return."""
+        return. Raises ValueError for entries that the last `put_state` does not cover: a restart
+        would need them."""
+
+    def begin_snapshot(self) -> Callable[[str], None]:
+        """Make everything so far durable and fix it; raises StorageFull. The function returned must
+        be called once, in any thread: it writes all of it to a new file and fsyncs the file."""
+
+    def install_snapshot(self, path: str) -> None:
+        """Replace everything by what such a file of the same cluster holds, in one transaction
+        together with whatever else is staged in the environment. Raises StorageCorrupt,
+        WrongDataDirectory (another cluster's) and StorageFull; then nothing has changed."""
 
     def size_bytes(self) -> int:
         """On disk, all of the environment."""
