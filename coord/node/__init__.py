@@ -1,0 +1,1 @@
+"""The shell around the core: one server's clock, proposals, sessions and housekeeping."""
