@@ -284,10 +284,34 @@ DECISION_TYPES: tuple[type[Decision], ...] = tuple(
 )
 
 AnyDecision = (
-    HostJoined | HostSuspected | HostCleared | HostLost | HostFenced | HostDraining | HostDrained
-    | HostReturned | HostQuarantined | HostRemoved | EvictionsFrozen | EvictionsResumed | JobQueued
-    | TasksPlaced | SpareActivated | GenerationStarted | TasksStopping | HangDetected
-    | RestartScheduled | TaskAbandoned | GangSucceeded | GangStopped | JobCompleted | JobFailed
-    | JobCancelled | JobResized | CheckpointCommitted | IncidentOpened | IncidentClosed
+    HostJoined
+    | HostSuspected
+    | HostCleared
+    | HostLost
+    | HostFenced
+    | HostDraining
+    | HostDrained
+    | HostReturned
+    | HostQuarantined
+    | HostRemoved
+    | EvictionsFrozen
+    | EvictionsResumed
+    | JobQueued
+    | TasksPlaced
+    | SpareActivated
+    | GenerationStarted
+    | TasksStopping
+    | HangDetected
+    | RestartScheduled
+    | TaskAbandoned
+    | GangSucceeded
+    | GangStopped
+    | JobCompleted
+    | JobFailed
+    | JobCancelled
+    | JobResized
+    | CheckpointCommitted
+    | IncidentOpened
+    | IncidentClosed
 )
 """For decoders, as `AnyEvent`."""

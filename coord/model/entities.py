@@ -55,6 +55,8 @@ class TaskStatus(enum.StrEnum):
     STOPPING = "stopping"
     EXITED = "exited"
     """Its main process ended; its devices are not free before it is reaped."""
+    ORPHANED = "orphaned"
+    """Found on a host that came back after the task was given up; being stopped."""
     UNKILLABLE = "unkillable"
     LOST = "lost"
     """Its host is lost; whether it runs is not known."""
@@ -125,7 +127,9 @@ class Host(msgspec.Struct, frozen=True, omit_defaults=True):
     status_cause: str = ""
     """The decision or event that gave it its status."""
     report_seq: int = 0
-    """The last report accepted under this incarnation."""
+    """The last report decided under this incarnation."""
+    report_index: int = 0
+    """Log index at which it was decided."""
     extensions: int = 0
     """Elections since it was last heard."""
     tasks: tuple[str, ...] = ()
@@ -159,7 +163,6 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
     devices: tuple[int, ...] = ()
     cpu_millis: int = 0
     memory_mib: int = 0
-    port: int = 0
     pid: int = 0
     step: int = -1
     progress_ms: int = 0
@@ -168,8 +171,6 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
     exit_code: int = 0
     exit_signal: int = 0
     succeeded: bool = False
-    adopted: bool = True
-    """False for a process found on a host that came back after its task was given up."""
 
 
 class Gang(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -192,20 +193,24 @@ class Gang(msgspec.Struct, frozen=True, omit_defaults=True):
     started: int = 0
     stop_cause: FailureCause = FailureCause.NONE
     stop_final: str = ""
-    """While stopping: `succeed`, `cancel`, `fail` or empty for a restart."""
+    """While stopping: `succeed`, `cancel`, `fail`, `remove`, or empty for a restart."""
     fail_reason: str = ""
     fail_detail: str = ""
     cause: str = ""
     """The decision or event that gave it its phase."""
     queue_reason: QueueReason = QueueReason.NONE
     queue_detail: str = ""
+    backoff_ms: int = 0
+    """While stopping: how long to wait before the next start."""
     not_before_ms: int = 0
     holds: tuple[Hold, ...] = ()
     holds_until_ms: int = 0
-    previous: tuple[str, ...] = ()
-    """Host of each index in the last generation."""
+    hosts: tuple[str, ...] = ()
+    """Host of each index in this generation, or in the last one while waiting."""
+    port: int = 0
+    """Where index 0 listens for the others."""
     awaits_fence: tuple[str, ...] = ()
-    """Lost hosts whose fencing an exclusive gang waits for."""
+    """Tasks of an exclusive gang that may still run: on a lost host not fenced yet, or unkillable."""
     restarts_user: int = 0
     restarts_infrastructure: int = 0
     restarts_preemption: int = 0
@@ -239,6 +244,8 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     """The highest given to any gang of the job."""
     gangs: tuple[str, ...] = ()
     actor: str = ""
+    ending: str = ""
+    """The status it will end with, once nothing of it runs."""
     reason: str = ""
     detail: str = ""
     ended_ms: int = 0

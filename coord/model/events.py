@@ -219,7 +219,7 @@ class TaskUnkillable(Event, frozen=True):
 
 
 class ProgressReported(Event, frozen=True):
-    """The task has finished `step`."""
+    """The task has finished so many steps since the job began: `step` counts from 1."""
 
     host: str
     incarnation: int
@@ -255,10 +255,28 @@ EVENT_TYPES: tuple[type[Event], ...] = tuple(
 )
 
 AnyEvent = (
-    ClusterConfigured | LeaderElected | ClockAdvanced | LogicVersionRaised | NoteAdded
-    | EvictionsAllowed | HostRegistered | HeartbeatsSeen | PreemptionNoticed | DrainRequested
-    | UndrainRequested | HostRemovalRequested | JobSubmitted | JobCancelRequested
-    | JobResizeRequested | TaskStarted | LaunchFailed | TaskExited | TaskReaped | TaskUnkillable
-    | ProgressReported | CheckpointBegun | ShardSaved
+    ClusterConfigured
+    | LeaderElected
+    | ClockAdvanced
+    | LogicVersionRaised
+    | NoteAdded
+    | EvictionsAllowed
+    | HostRegistered
+    | HeartbeatsSeen
+    | PreemptionNoticed
+    | DrainRequested
+    | UndrainRequested
+    | HostRemovalRequested
+    | JobSubmitted
+    | JobCancelRequested
+    | JobResizeRequested
+    | TaskStarted
+    | LaunchFailed
+    | TaskExited
+    | TaskReaped
+    | TaskUnkillable
+    | ProgressReported
+    | CheckpointBegun
+    | ShardSaved
 )
 """For decoders: `msgspec.json.decode(line, type=AnyEvent)` picks the struct by its tag."""

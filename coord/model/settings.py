@@ -32,6 +32,8 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     """Outcomes remembered per client for exactly-once requests."""
     request_clients: int = 4_096
     """Clients whose outcomes are remembered; the one idle for longest is forgotten first."""
+    finished_jobs_kept: int = 1_000
+    """Ended jobs that stay visible; the one that ended first is forgotten first."""
 
     def problems(self) -> list[str]:
         """What is wrong with these settings, as sentences; empty when they may be used."""

@@ -99,7 +99,9 @@ def spec_problems(spec: JobSpec) -> list[Problem]:
         path = f"roles[{at}]"
         found += _name_problems(f"{path}.name", role.name)
         if role.name in seen:
-            found.append(Problem(f"{path}.name", f"is {role.name!r}, as is roles[{seen[role.name]}]"))
+            found.append(
+                Problem(f"{path}.name", f"is {role.name!r}, as is roles[{seen[role.name]}]")
+            )
         seen.setdefault(role.name, at)
         found += _role_problems(path, role)
     for name in spec.restart.__struct_fields__:
@@ -117,7 +119,10 @@ def _name_problems(path: str, name: str) -> list[Problem]:
     plain = name.replace("-", "").replace("_", "").replace(".", "")
     if not (plain.isascii() and plain.isalnum()) or not name[0].isalnum():
         return [
-            Problem(path, f"is {name!r}; use ASCII letters, digits, '-', '_' and '.', letter or digit first")
+            Problem(
+                path,
+                f"is {name!r}; use ASCII letters, digits, '-', '_' and '.', letter or digit first",
+            )
         ]
     return []
 
@@ -128,20 +133,37 @@ def _role_problems(path: str, role: RoleSpec) -> list[Problem]:
         found.append(Problem(f"{path}.command", "is empty; name the program and its arguments"))
     for name in ("min_replicas", "max_replicas", "spares", "grace_ms", "hang_ms"):
         if getattr(role, name) < 0:
-            found.append(Problem(f"{path}.{name}", f"is {getattr(role, name)}; it must not be negative"))
+            found.append(
+                Problem(f"{path}.{name}", f"is {getattr(role, name)}; it must not be negative")
+            )
     for name in role.resources.__struct_fields__:
         value = getattr(role.resources, name)
         if value < 0:
-            found.append(Problem(f"{path}.resources.{name}", f"is {value}; it must not be negative"))
+            found.append(
+                Problem(f"{path}.resources.{name}", f"is {value}; it must not be negative")
+            )
     if not 1 <= role.replicas <= REPLICAS_LIMIT:
-        found.append(Problem(f"{path}.replicas", f"is {role.replicas}; it must be 1 to {REPLICAS_LIMIT}"))
+        found.append(
+            Problem(f"{path}.replicas", f"is {role.replicas}; it must be 1 to {REPLICAS_LIMIT}")
+        )
     if role.smallest > role.replicas:
-        found.append(Problem(f"{path}.min_replicas", f"is {role.min_replicas}, above replicas {role.replicas}"))
+        found.append(
+            Problem(
+                f"{path}.min_replicas", f"is {role.min_replicas}, above replicas {role.replicas}"
+            )
+        )
     if not role.replicas <= role.largest <= REPLICAS_LIMIT:
-        found.append(Problem(f"{path}.max_replicas", f"is {role.max_replicas}, not {role.replicas} to {REPLICAS_LIMIT}"))
+        found.append(
+            Problem(
+                f"{path}.max_replicas",
+                f"is {role.max_replicas}, not {role.replicas} to {REPLICAS_LIMIT}",
+            )
+        )
     if role.spares and not role.gang:
         found.append(Problem(f"{path}.spares", f"is {role.spares}; only a gang keeps spares"))
     for name, value in role.env.items():
         if not name or "=" in name or "\0" in name or "\0" in value:
-            found.append(Problem(f"{path}.env", f"names a variable {name!r} that no process can be given"))
+            found.append(
+                Problem(f"{path}.env", f"names a variable {name!r} that no process can be given")
+            )
     return found

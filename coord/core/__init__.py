@@ -1,0 +1,1 @@
+"""The deterministic state machine: state and entry in; decisions or a rejection, and a new state out."""

@@ -1,0 +1,80 @@
+"""Mass silence: when much of the fleet goes quiet at once, the network is likelier than its death.
+
+More than `breaker_share_permille` of the fleet, and at least `breaker_min_hosts`, out of their leases now or
+lost within the last `breaker_window_ms`: no verdict is taken. Judging goes on once enough of them were heard
+again, or when an operator who looked allows it. (design.md, Heartbeats.)
+"""
+
+from __future__ import annotations
+
+from coord.core import hosts
+from coord.core.state import LIVE_HOST, State
+from coord.core.step import Step
+from coord.model.decisions import EvictionsFrozen, EvictionsResumed
+
+
+def judge(step: Step) -> None:
+    """Take the verdicts on every host whose lease ran out with this tick, or none of them."""
+    meta = step.state.meta
+    if not step.expired and not meta.frozen:
+        return
+    since_ms = step.now_ms - meta.settings.breaker_window_ms
+    meta.recent_losses_ms = tuple(at_ms for at_ms in meta.recent_losses_ms if at_ms > since_ms)
+    silent = _silent(step.state, step.now_ms)
+    fleet = _fleet(step.state)
+    if _trips(step, silent, fleet):
+        if not meta.frozen:
+            meta.frozen = True
+            step.decide(EvictionsFrozen((step.cause,), silent, fleet))
+        _look_again(step)
+        return
+    if meta.frozen:
+        meta.frozen = False
+        step.decide(EvictionsResumed((step.cause,), silent, fleet))
+    for name in step.expired:
+        meta.recent_losses_ms = (*meta.recent_losses_ms, step.now_ms)
+        hosts.lose(step, name)
+
+
+def allow(step: Step) -> None:
+    """An operator lets the verdicts be taken, for one window."""
+    meta = step.state.meta
+    meta.frozen = False
+    meta.evictions_allowed_until_ms = step.now_ms + meta.settings.breaker_window_ms
+    silent = _silent(step.state, step.now_ms)
+    step.decide(EvictionsResumed((step.cause,), silent, _fleet(step.state)))
+    for host in step.state.hosts.values():
+        if host.status in LIVE_HOST:
+            step.state.timers.arm("host", host.host, step.now_ms)
+
+
+def _trips(step: Step, silent: int, fleet: int) -> bool:
+    meta = step.state.meta
+    settings = meta.settings
+    if step.now_ms <= meta.evictions_allowed_until_ms:
+        return False
+    gone = silent + len(meta.recent_losses_ms)
+    whole = fleet + len(meta.recent_losses_ms)
+    if gone < settings.breaker_min_hosts:
+        return False
+    return gone * 1000 > settings.breaker_share_permille * whole
+
+
+def _silent(state: State, now_ms: int) -> int:
+    """Live hosts whose lease has run out."""
+    lease_ms = state.meta.settings.lease_ms
+    return sum(
+        1
+        for slot, incarnation in enumerate(state.live_incarnations)
+        if incarnation and now_ms - state.last_seen_ms[slot] >= lease_ms
+    )
+
+
+def _fleet(state: State) -> int:
+    return sum(1 for incarnation in state.live_incarnations if incarnation)
+
+
+def _look_again(step: Step) -> None:
+    again_ms = step.now_ms + step.state.meta.settings.heartbeat_ms
+    for name in step.expired:
+        step.state.timers.arm("host", name, again_ms)

@@ -1,0 +1,403 @@
+"""Gangs: what starts, stops and restarts as one.
+
+| phase             | upon                                         | becomes   | decision           |
+| ----------------- | -------------------------------------------- | --------- | ------------------ |
+| waiting           | a place for all, back-off over               | starting  | TasksPlaced        |
+| starting          | TaskStarted of the last task                 | running   | GenerationStarted  |
+| starting, running | the first evidence against the generation    | stopping  | TasksStopping      |
+| starting, running | every task succeeded and reaped              | succeeded | GangSucceeded      |
+| stopping          | last task reaped, lost or abandoned; another try | waiting | RestartScheduled |
+| stopping          | the same; none                               | stopped   | GangStopped        |
+| waiting           | its job ends                                 | stopped   | GangStopped        |
+
+The first evidence decides; whatever follows from the same crash finds the gang stopping and changes nothing.
+An exclusive gang also waits for the fence of lost hosts and for tasks that cannot be killed.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from coord.core import failures, fleet
+from coord.core.ending import gang_ended
+from coord.core.incidents import (
+    close_incident,
+    incident_started,
+    incident_stopped,
+    open_incident,
+)
+from coord.core.step import Step
+from coord.model.decisions import (
+    GangStopped,
+    GangSucceeded,
+    GenerationStarted,
+    HangDetected,
+    RestartScheduled,
+    TaskAbandoned,
+    TasksStopping,
+)
+from coord.model.entities import (
+    FailureCause,
+    FailureReason,
+    Gang,
+    GangPhase,
+    Host,
+    Task,
+    TaskStatus,
+)
+from coord.model.spec import RoleSpec
+
+ACTIVE = (GangPhase.STARTING, GangPhase.RUNNING)
+_GIVEN_WORK = (TaskStatus.PLACED, TaskStatus.RUNNING)
+
+
+def role_of(step: Step, gang: Gang) -> RoleSpec:
+    role = step.state.jobs[gang.job].spec.role(gang.role)
+    assert role is not None, f"gang {gang.key} of a role its job does not have"
+    return role
+
+
+def fail_gang(
+    step: Step,
+    key: str,
+    cause: FailureCause,
+    subject: str,
+    detail: str,
+    last_sign_ms: int,
+    why: str,
+    *,
+    final: bool = False,
+    grace_ms: int = -1,
+) -> None:
+    """Evidence against the current generation. Only the first counts. `grace_ms` caps the role's own."""
+    gang = step.state.gangs[key]
+    if gang.phase not in ACTIVE:
+        return
+    policy = step.state.jobs[gang.job].spec.restart
+    gang, opened = open_incident(step, gang, cause, subject, detail, last_sign_ms, why)
+    barren = gang.barren
+    if gang.step > gang.best_step:
+        barren = 0
+    elif cause not in failures.FREE_CAUSES:
+        barren += 1
+    chance = failures.next_try(policy, gang, cause, barren)
+    reason, because = chance.reason, chance.detail
+    if final:
+        reason, because = FailureReason.DO_NOT_RESTART, detail
+    gang = replace(
+        failures.count_restart(gang, cause),
+        barren=barren,
+        best_step=max(gang.best_step, gang.step),
+        backoff_ms=chance.backoff_ms,
+        fail_reason=reason,
+        fail_detail=because,
+    )
+    _stop_tasks(step, gang, cause, detail, opened, "fail" if reason else "", grace_ms)
+
+
+def end_gang(step: Step, key: str, cause: FailureCause, final: str, why: str) -> None:
+    """The gang is not wanted any more. `final` as `Gang.stop_final`; a final already set stays."""
+    gang = step.state.gangs[key]
+    if gang.phase == GangPhase.WAITING:
+        _end(step, replace(gang, stop_final=final, cause=why))
+    elif gang.phase in ACTIVE:
+        _stop_tasks(step, gang, cause, cause.value, why, final, -1)
+    elif gang.phase == GangPhase.STOPPING and not gang.stop_final:
+        step.state.put_gang(replace(gang, stop_final=final, holds=()))
+
+
+def _stop_tasks(
+    step: Step, gang: Gang, cause: FailureCause, reason: str, why: str, final: str, grace_ms: int
+) -> None:
+    role_grace_ms = role_of(step, gang).grace_ms
+    grace_ms = role_grace_ms if grace_ms < 0 else min(grace_ms, role_grace_ms)
+    stopping = []
+    for key in gang.live:
+        task = step.state.tasks[key]
+        if task.status in _GIVEN_WORK:
+            stopping.append(key)
+            _stop_task(step, task, TaskStatus.STOPPING, grace_ms)
+    decided = step.decide(
+        TasksStopping((why,), gang.job, gang.key, gang.generation, cause, reason, tuple(stopping))
+    )
+    step.state.put_gang(
+        replace(
+            gang,
+            phase=GangPhase.STOPPING,
+            stop_cause=cause,
+            stop_final=final,
+            cause=decided,
+            holds=() if final else gang.holds,
+        )
+    )
+    settle(step, gang.key)
+
+
+def _stop_task(step: Step, task: Task, status: TaskStatus, grace_ms: int) -> None:
+    deadline_ms = step.now_ms + grace_ms
+    if task.stop_deadline_ms:
+        deadline_ms = min(deadline_ms, task.stop_deadline_ms)
+    fleet.change(
+        step,
+        replace(
+            task,
+            status=status,
+            stop_deadline_ms=deadline_ms,
+            stop_grace_ms=deadline_ms - step.now_ms,
+        ),
+    )
+    unkillable_ms = step.state.meta.settings.unkillable_ms
+    step.state.timers.arm("task", task.key, deadline_ms + unkillable_ms)
+
+
+def settle(step: Step, key: str) -> None:
+    """Has the last task of the generation gone?"""
+    gang = step.state.gangs.get(key)
+    if gang is None or gang.live or gang.awaits_fence:
+        return
+    if gang.phase in ACTIVE and gang.succeeded == gang.size:
+        _end(step, replace(gang, stop_final="succeed"))
+    elif gang.phase == GangPhase.STOPPING:
+        incident_stopped(step, gang)
+        if gang.stop_final:
+            _end(step, gang)
+        else:
+            _schedule_restart(step, gang)
+
+
+def _schedule_restart(step: Step, gang: Gang) -> None:
+    not_before_ms = step.now_ms + gang.backoff_ms
+    policy = step.state.jobs[gang.job].spec.restart
+    decided = step.decide(
+        RestartScheduled(
+            (gang.cause, step.cause),
+            gang.job,
+            gang.key,
+            gang.generation,
+            gang.stop_cause,
+            failures.restarts_of(gang, gang.stop_cause),
+            failures.limit_of(policy, gang.stop_cause),
+            not_before_ms,
+        )
+    )
+    holds_until_ms = step.now_ms + step.state.meta.settings.hold_ms
+    step.state.put_gang(
+        replace(
+            gang,
+            phase=GangPhase.WAITING,
+            stop_cause=FailureCause.NONE,
+            restarts=gang.restarts + 1,
+            not_before_ms=not_before_ms,
+            holds_until_ms=holds_until_ms,
+            cause=decided,
+        )
+    )
+    step.state.timers.arm("gang", gang.key, min(not_before_ms, holds_until_ms))
+    step.scheduling = True
+
+
+def _end(step: Step, gang: Gang) -> None:
+    succeeded = gang.stop_final == "succeed"
+    gang = close_incident(step, gang, resolved=succeeded)
+    causes = (step.cause, gang.cause) if gang.cause else (step.cause,)
+    if succeeded:
+        phase = GangPhase.SUCCEEDED
+        decided = step.decide(GangSucceeded(causes, gang.job, gang.key, gang.generation))
+    else:
+        phase = GangPhase.STOPPED
+        decided = step.decide(GangStopped(causes, gang.job, gang.key, gang.generation))
+    gang = replace(gang, phase=phase, holds=(), live=(), cause=decided)
+    step.state.put_gang(gang)
+    step.scheduling = True
+    gang_ended(step, gang, end_gang)
+
+
+# What happens to single tasks. Each ends in `settle` or in evidence.
+
+
+def task_started(step: Step, task: Task, pid: int) -> None:
+    """The process exists; with the last one the generation has started."""
+    state = step.state
+    state.tasks.put(task.key, replace(task, status=TaskStatus.RUNNING, pid=pid))
+    gang = replace(state.gangs[task.gang], started=state.gangs[task.gang].started + 1)
+    if gang.phase == GangPhase.STARTING and gang.started == gang.size:
+        decided = step.decide(
+            GenerationStarted((gang.cause, step.cause), gang.job, gang.key, gang.generation)
+        )
+        gang = replace(gang, phase=GangPhase.RUNNING, cause=decided)
+        incident_started(step, gang)
+        if gang.best_step < 0 and gang.step < 0:
+            # It has never reported a step: to run again is all the progress there is to see.
+            gang = close_incident(step, gang, resolved=True)
+    state.put_gang(gang)
+
+
+def task_gone(step: Step, task: Task) -> None:
+    """Reaped: its place is free, or kept for its gang's restart."""
+    state = step.state
+    gang = state.gangs.get(task.gang)
+    fleet.release(step, task)
+    if gang is None:
+        return
+    if task.key in gang.live:
+        gang = _without(gang, task.key)
+        if gang.phase in ACTIVE and task.status in _GIVEN_WORK:
+            state.put_gang(gang)
+            detail = "reaped without an exit"
+            why = FailureCause.UNKNOWN
+            fail_gang(step, gang.key, why, task.key, detail, step.now_ms, step.cause)
+            return
+        if gang.phase == GangPhase.STOPPING and not gang.stop_final:
+            gang = fleet.hold_place(step, gang, task)
+        state.put_gang(gang)
+    _unfence(step, task.key, gang.key)
+    settle(step, gang.key)
+
+
+def task_vanished(step: Step, task: Task, why: str) -> None:
+    """Its host registered anew without it. The host's row has forgotten it already."""
+    state = step.state
+    state.tasks.drop(task.key)
+    step.scheduling = True
+    fleet.look_if_drained(step, task.host)
+    gang = state.gangs.get(task.gang)
+    if gang is None:
+        return
+    if task.key in gang.live:
+        state.put_gang(_without(gang, task.key))
+        if task.status == TaskStatus.RUNNING:
+            detail = "gone when its host registered again"
+            cause = FailureCause.INFRASTRUCTURE
+            fail_gang(step, gang.key, cause, task.key, detail, step.now_ms, why)
+    _unfence(step, task.key, gang.key)
+    settle(step, gang.key)
+
+
+def task_fenced(step: Step, task: Task, why: str) -> None:
+    """Its lost host has ended it, by contract."""
+    _unfence(step, task.key, task.gang)
+    settle(step, task.gang)
+
+
+def task_abandoned(step: Step, task: Task) -> None:
+    """It cannot be killed: it keeps its devices, its host takes no more, its gang goes on."""
+    state = step.state
+    cause = step.decide(TaskAbandoned((step.cause,), task.key, task.host))
+    state.tasks.put(task.key, replace(task, status=TaskStatus.UNKILLABLE))
+    fleet.quarantine(step, task.host, f"unkillable task {task.key}", cause)
+    gang = state.gangs.get(task.gang)
+    if gang is None or task.key not in gang.live:
+        return
+    gang = _without(gang, task.key)
+    if role_of(step, gang).exclusive:
+        gang = replace(gang, awaits_fence=(*gang.awaits_fence, task.key))
+    state.put_gang(gang)
+    if gang.phase in ACTIVE and not task.succeeded:
+        detail, why = "cannot be killed", FailureCause.INFRASTRUCTURE
+        fail_gang(step, gang.key, why, task.key, detail, step.now_ms, cause)
+    settle(step, gang.key)
+
+
+def tasks_lost(step: Step, host: Host, cause: FailureCause, why: str) -> None:
+    """Everything on a lost host. All rows first, then each gang once."""
+    state = step.state
+    unfinished: dict[str, bool] = {}
+    for key in host.tasks:
+        task = state.tasks[key]
+        state.tasks.put(key, replace(task, status=TaskStatus.LOST))
+        gang = state.gangs.get(task.gang)
+        if gang is None or key not in gang.live:
+            continue
+        gang = _without(gang, key)
+        if role_of(step, gang).exclusive and task.status != TaskStatus.EXITED:
+            gang = replace(gang, awaits_fence=(*gang.awaits_fence, key))
+        state.put_gang(gang)
+        unfinished[gang.key] = unfinished.get(gang.key, False) or not task.succeeded
+    last_seen_ms = state.last_seen_ms[host.slot]
+    for gang_key in sorted(unfinished):
+        if unfinished[gang_key]:
+            fail_gang(step, gang_key, cause, host.host, "host lost", last_seen_ms, why)
+        settle(step, gang_key)
+
+
+def move_away(
+    step: Step, name: str, cause: FailureCause, reason: str, grace_ms: int, why: str
+) -> None:
+    """Stop every gang with a task on that host. `grace_ms` -1: as its role says."""
+    state = step.state
+    moved: dict[str, None] = {}
+    for key in state.hosts[name].tasks:
+        task = state.tasks[key]
+        if task.status in _GIVEN_WORK:
+            moved[task.gang] = None
+        elif task.status == TaskStatus.STOPPING and grace_ms >= 0:
+            _stop_task(step, task, TaskStatus.STOPPING, grace_ms)
+    for gang_key in sorted(moved):
+        detail = f"{name}: {reason}" if reason else name
+        fail_gang(step, gang_key, cause, name, detail, step.now_ms, why, grace_ms=grace_ms)
+
+
+def exit_task(step: Step, task: Task, status: TaskStatus) -> None:
+    """Store the exit; leftovers of the process tree are to be ended within the role's grace."""
+    _stop_task(step, task, status, role_of(step, step.state.gangs[task.gang]).grace_ms)
+
+
+def orphan_task(step: Step, task: Task) -> None:
+    """A process of a task given up long ago was found: it is to end."""
+    gang = step.state.gangs.get(task.gang)
+    grace_ms = role_of(step, gang).grace_ms if gang else 0
+    _stop_task(step, task, TaskStatus.ORPHANED, grace_ms)
+
+
+def look_at(step: Step, key: str) -> None:
+    """The gang's alarm went off: back-off over, holds expired, or hung?"""
+    state = step.state
+    gang = state.gangs.get(key)
+    if gang is None:
+        return
+    if gang.phase == GangPhase.WAITING:
+        if gang.holds and step.now_ms >= gang.holds_until_ms:
+            gang = replace(gang, holds=())
+            state.put_gang(gang)
+        step.scheduling = True
+        if gang.not_before_ms > step.now_ms:
+            state.timers.arm("gang", key, gang.not_before_ms)
+        if gang.holds:
+            state.timers.arm("gang", key, gang.holds_until_ms)
+    elif gang.phase == GangPhase.RUNNING and gang.progress_ms:
+        _look_for_hang(step, gang)
+
+
+def _look_for_hang(step: Step, gang: Gang) -> None:
+    hang_ms = role_of(step, gang).hang_ms
+    if not hang_ms:
+        return
+    silent_ms = step.now_ms - gang.progress_ms
+    if silent_ms < hang_ms:
+        step.state.timers.arm("gang", gang.key, gang.progress_ms + hang_ms)
+        return
+    running = [
+        step.state.tasks[key]
+        for key in gang.live
+        if step.state.tasks[key].status == TaskStatus.RUNNING
+    ]
+    behind = min((task.step for task in running), default=-1)
+    tasks = tuple(task.key for task in running if task.step == behind)
+    cause = step.decide(
+        HangDetected((step.cause,), gang.job, gang.key, gang.generation, silent_ms, tasks)
+    )
+    detail = f"no step finished for {silent_ms} ms"
+    subject = tasks[0] if tasks else gang.key
+    why = FailureCause.UNKNOWN
+    fail_gang(step, gang.key, why, subject, detail, gang.progress_ms, cause)
+
+
+def _without(gang: Gang, key: str) -> Gang:
+    return replace(gang, live=tuple(kept for kept in gang.live if kept != key))
+
+
+def _unfence(step: Step, key: str, gang_key: str) -> None:
+    gang = step.state.gangs.get(gang_key)
+    if gang is not None and key in gang.awaits_fence:
+        left = tuple(kept for kept in gang.awaits_fence if kept != key)
+        step.state.put_gang(replace(gang, awaits_fence=left))

@@ -1,0 +1,330 @@
+"""Hosts: registration, heartbeats, suspicion, loss, fencing, drain.
+
+| status  | upon                                   | becomes | decision        |
+| ------- | -------------------------------------- | ------- | --------------- |
+| (none)  | HostRegistered                         | up      | HostJoined      |
+| up      | silent for `suspect_ms`                | suspect | HostSuspected   |
+| suspect | HeartbeatsSeen of its incarnation      | up      | HostCleared     |
+| suspect | silent for `lease_ms`, breaker allows  | lost    | HostLost        |
+| lost    | `fence_ms` later                       | lost    | HostFenced      |
+| any     | HostRegistered, as a new incarnation   | up      | HostJoined      |
+| lost, or empty and drained | HostRemovalRequested | removed | HostRemoved    |
+
+Drain and quarantine stand beside the status and outlive a new registration.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from coord.core import fleet, gangs
+from coord.core.state import LIVE_HOST, State
+from coord.core.step import Step, on
+from coord.model.decisions import (
+    HostCleared,
+    HostDraining,
+    HostFenced,
+    HostJoined,
+    HostLost,
+    HostRemoved,
+    HostReturned,
+    HostSuspected,
+)
+from coord.model.entities import DrainState, FailureCause, Host, HostStatus, Task, TaskStatus
+from coord.model.events import (
+    DrainRequested,
+    HeartbeatsSeen,
+    HostRegistered,
+    HostRemovalRequested,
+    PreemptionNoticed,
+    TaskFound,
+    UndrainRequested,
+)
+from coord.model.rejections import Rejection
+
+EXTENSIONS_LIMIT = 5
+"""Elections in a row after which a silent host's lease is not stretched any more."""
+
+
+@on(HostRegistered)
+def _registered(step: Step, event: HostRegistered) -> Rejection | None:
+    state = step.state
+    known = state.hosts.get(event.host)
+    if not event.host or not event.agent or "/" in event.host:
+        return Rejection.INVALID
+    if min(event.devices, event.cpu_millis, event.memory_mib) < 0:
+        return Rejection.INVALID
+    if known and known.status in LIVE_HOST and known.agent != event.agent:
+        return Rejection.HOST_ID_IN_USE
+    slot = known.slot if known else len(state.slots)
+    if known is None:
+        state.slots.append(event.host)
+        state.live_incarnations.append(0)
+        state.last_seen_ms.append(0)
+    host = _host_of(event, known, slot, step.entry.index, step.cause)
+    found = {task.task: task for task in event.tasks}
+    same_boot = known is not None and known.boot == event.boot
+    kept, vanished = _sort_out(state, known, found if same_boot else {})
+    host = replace(host, tasks=tuple(kept))
+    state.last_seen_ms[slot] = step.now_ms
+    state.put_host(host)
+    adopted = tuple(
+        key for key in kept if state.tasks[key].status in (TaskStatus.PLACED, TaskStatus.RUNNING)
+    )
+    step.result = host.incarnation
+    cause = step.decide(HostJoined((step.cause,), host.host, slot, host.incarnation, adopted))
+    for key in kept:
+        _resume(step, state.tasks[key], found.get(key))
+    for task in vanished:
+        gangs.task_vanished(step, task, cause)
+    state.timers.arm("host", host.host, step.now_ms + state.meta.settings.suspect_ms)
+    step.scheduling = True
+    return None
+
+
+def _host_of(event: HostRegistered, known: Host | None, slot: int, index: int, cause: str) -> Host:
+    rebooted = known is not None and known.boot != event.boot
+    # Who takes a machine away for ever does not give it back after a boot; who preempts one may.
+    drained = known is not None and not (rebooted and known.drain_deadline_ms)
+    return Host(
+        host=event.host,
+        slot=slot,
+        incarnation=known.incarnation + 1 if known else 1,
+        status=HostStatus.UP,
+        agent=event.agent,
+        boot=event.boot,
+        address=event.address,
+        devices=event.devices,
+        cpu_millis=event.cpu_millis,
+        memory_mib=event.memory_mib,
+        device_type=event.device_type,
+        labels=event.labels,
+        ports=event.ports,
+        version=event.version,
+        drain=known.drain if known and drained else DrainState.NONE,
+        drain_deadline_ms=known.drain_deadline_ms if known and drained else 0,
+        quarantine=known.quarantine if known else "",
+        status_cause=cause,
+        plan_version=index,
+        next_port=known.next_port if known else 0,
+    )
+
+
+def _sort_out(
+    state: State, known: Host | None, found: dict[str, TaskFound]
+) -> tuple[list[str], list[Task]]:
+    """(keys the host still has, tasks that are gone), of what the state believed to be there."""
+    kept: list[str] = []
+    vanished: list[Task] = []
+    for key in known.tasks if known else ():
+        task = state.tasks[key]
+        if key in found or task.status == TaskStatus.PLACED:
+            kept.append(key)
+        else:
+            vanished.append(task)
+    return kept, vanished
+
+
+def _resume(step: Step, task: Task, found: TaskFound | None) -> None:
+    """A task goes on under the new incarnation, or is an orphan if it was given up meanwhile."""
+    state = step.state
+    if task.status == TaskStatus.LOST:
+        gangs.orphan_task(step, task)
+    elif task.status == TaskStatus.PLACED and found is not None and found.pid:
+        gangs.task_started(step, task, found.pid)
+
+
+@on(HeartbeatsSeen)
+def _heard(step: Step, event: HeartbeatsSeen) -> Rejection | None:
+    """`Recorded.result` is how many of the beats counted."""
+    state = step.state
+    live = state.live_incarnations
+    seen = state.last_seen_ms
+    now_ms = step.now_ms
+    if len(event.slots) != len(event.incarnations):
+        return Rejection.INVALID
+    count = len(live)
+    counted = 0
+    for slot, incarnation in zip(event.slots, event.incarnations, strict=True):
+        if 0 <= slot < count and live[slot] == incarnation and incarnation:
+            seen[slot] = max(seen[slot], now_ms)
+            counted += 1
+            if slot in state.attentive:
+                _clear(step, state.hosts[state.slots[slot]])
+    step.result = counted
+    return None
+
+
+def _clear(step: Step, host: Host) -> None:
+    state = step.state
+    if host.status == HostStatus.SUSPECT:
+        cause = step.decide(HostCleared((step.cause, host.status_cause), host.host))
+        state.put_host(replace(host, status=HostStatus.UP, extensions=0, status_cause=cause))
+        step.scheduling = True
+    else:
+        state.put_host(replace(host, extensions=0))
+    due_ms = state.last_seen_ms[host.slot] + state.meta.settings.suspect_ms
+    state.timers.arm("host", host.host, due_ms)
+
+
+def renew_leases(step: Step) -> None:
+    """After an election: the full term for whoever was heard under the leader before; a moment for
+    whoever was not, and nothing more after a few elections, so that no dead host lives for ever."""
+    state = step.state
+    settings = state.meta.settings
+    spread_ms = max(settings.heartbeat_ms, 1)
+    for name in state.slots:
+        host = state.hosts[name]
+        if host.status not in LIVE_HOST or host.extensions > EXTENSIONS_LIMIT:
+            continue
+        if host.extensions == 0:
+            renewed_ms = step.now_ms + host.slot * 61 % spread_ms
+        else:
+            renewed_ms = step.now_ms - settings.lease_ms + 2 * settings.heartbeat_ms
+        state.last_seen_ms[host.slot] = max(state.last_seen_ms[host.slot], renewed_ms)
+        state.put_host(replace(host, extensions=host.extensions + 1))
+
+
+def look_at(step: Step, name: str) -> None:
+    """The host's alarm went off: how long has it been silent?"""
+    state = step.state
+    host = state.hosts[name]
+    settings = state.meta.settings
+    silent_ms = step.now_ms - state.last_seen_ms[host.slot]
+    if host.status == HostStatus.UP and silent_ms >= settings.suspect_ms:
+        cause = step.decide(HostSuspected((step.cause, host.status_cause), name, silent_ms))
+        host = replace(host, status=HostStatus.SUSPECT, status_cause=cause)
+        state.put_host(host)
+    if host.status == HostStatus.SUSPECT and silent_ms >= settings.lease_ms:
+        step.expired.append(name)
+        return
+    if host.status == HostStatus.LOST and not host.fenced:
+        _look_at_fence(step, host)
+        return
+    if host.status in LIVE_HOST:
+        limit_ms = settings.lease_ms if host.status == HostStatus.SUSPECT else settings.suspect_ms
+        state.timers.arm("host", name, state.last_seen_ms[host.slot] + limit_ms)
+
+
+def _look_at_fence(step: Step, host: Host) -> None:
+    due_ms = host.lost_at_ms + step.state.meta.settings.fence_ms
+    if step.now_ms < due_ms:
+        step.state.timers.arm("host", host.host, due_ms)
+        return
+    cause = step.decide(HostFenced((step.cause, host.status_cause), host.host))
+    step.state.put_host(replace(host, fenced=True))
+    for key in host.tasks:
+        gangs.task_fenced(step, step.state.tasks[key], cause)
+
+
+def lose(step: Step, name: str) -> None:
+    """The verdict. Everything the host had is given up, before any gang reacts."""
+    state = step.state
+    host = state.hosts[name]
+    silent_ms = step.now_ms - state.last_seen_ms[host.slot]
+    cause = step.decide(
+        HostLost((step.cause, host.status_cause), name, host.incarnation, silent_ms)
+    )
+    host = replace(
+        host,
+        status=HostStatus.LOST,
+        lost_at_ms=step.now_ms,
+        status_cause=cause,
+        plan_version=step.entry.index,
+    )
+    state.put_host(host)
+    fleet.drop_holds(step, name)
+    why = FailureCause.PREEMPTION if host.drain_deadline_ms else FailureCause.INFRASTRUCTURE
+    gangs.tasks_lost(step, host, why, cause)
+    due_ms = step.now_ms + state.meta.settings.fence_ms
+    state.timers.arm("host", name, due_ms)
+    step.scheduling = True
+
+
+@on(PreemptionNoticed)
+def _preempted(step: Step, event: PreemptionNoticed) -> Rejection | None:
+    host = step.state.hosts.get(event.host)
+    if host is None:
+        return Rejection.UNKNOWN_HOST
+    if event.incarnation != host.incarnation:
+        return Rejection.STALE_INCARNATION
+    if host.status not in LIVE_HOST:
+        return Rejection.HOST_NOT_LIVE
+    if event.grace_ms < 0:
+        return Rejection.INVALID
+    deadline_ms = step.now_ms + event.grace_ms
+    if host.drain_deadline_ms and deadline_ms >= host.drain_deadline_ms:
+        return Rejection.NOTHING_TO_DO
+    _drain(step, host, deadline_ms, FailureCause.PREEMPTION, event.reason)
+    return None
+
+
+@on(DrainRequested)
+def _drain_requested(step: Step, event: DrainRequested) -> Rejection | None:
+    host = step.state.hosts.get(event.host)
+    if host is None or host.status == HostStatus.REMOVED:
+        return Rejection.UNKNOWN_HOST
+    if host.drain and not host.drain_deadline_ms:
+        return Rejection.NOTHING_TO_DO
+    _drain(step, host, 0, FailureCause.DRAIN, event.reason)
+    return None
+
+
+def _drain(step: Step, host: Host, deadline_ms: int, why: FailureCause, reason: str) -> None:
+    state = step.state
+    cause = step.decide(HostDraining((step.cause,), host.host, deadline_ms))
+    state.put_host(
+        replace(
+            host,
+            drain=DrainState.DRAINING,
+            drain_deadline_ms=deadline_ms or host.drain_deadline_ms,
+        )
+    )
+    fleet.drop_holds(step, host.host)
+    grace_ms = deadline_ms - step.now_ms if deadline_ms else -1
+    gangs.move_away(step, host.host, why, reason, grace_ms, cause)
+    fleet.look_if_drained(step, host.host)
+    step.scheduling = True
+
+
+@on(UndrainRequested)
+def _undrain_requested(step: Step, event: UndrainRequested) -> Rejection | None:
+    host = step.state.hosts.get(event.host)
+    if host is None or host.status == HostStatus.REMOVED:
+        return Rejection.UNKNOWN_HOST
+    if not host.drain and not host.quarantine:
+        return Rejection.NOTHING_TO_DO
+    step.decide(HostReturned((step.cause,), host.host))
+    step.state.put_host(replace(host, drain=DrainState.NONE, drain_deadline_ms=0, quarantine=""))
+    step.scheduling = True
+    return None
+
+
+@on(HostRemovalRequested)
+def _removal_requested(step: Step, event: HostRemovalRequested) -> Rejection | None:
+    state = step.state
+    host = state.hosts.get(event.host)
+    if host is None or host.status == HostStatus.REMOVED:
+        return Rejection.UNKNOWN_HOST
+    if host.status != HostStatus.LOST and (host.tasks or not host.drain):
+        return Rejection.HOST_BUSY
+    cause = step.decide(HostRemoved((step.cause,), host.host))
+    # Whoever removes a lost host vouches for its end, as a fence does.
+    for key in host.tasks:
+        task = state.tasks[key]
+        gangs.task_fenced(step, task, cause)
+        state.tasks.drop(key)
+    state.put_host(
+        replace(
+            host,
+            status=HostStatus.REMOVED,
+            tasks=(),
+            drain=DrainState.NONE,
+            drain_deadline_ms=0,
+            quarantine="",
+            status_cause=cause,
+            plan_version=step.entry.index,
+        )
+    )
+    fleet.drop_holds(step, host.host)
+    return None

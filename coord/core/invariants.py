@@ -1,0 +1,222 @@
+"""What must hold after every entry. Declared once; checked in tests, in simulation, on fetched state by the
+black-box suite, and on a sample in the live server.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from coord.core.state import LIVE_HOST, State
+from coord.model.entities import (
+    ENDED_GANG,
+    FINISHED_JOB,
+    GangPhase,
+    HostStatus,
+    TaskStatus,
+)
+
+Check = Callable[[State], Iterator[str]]
+INVARIANTS: dict[str, Check] = {}
+
+
+def invariant(sentence: str) -> Callable[[Check], Check]:
+    """Declare one; the check yields what violates it, naming the offending ids."""
+
+    def register(check: Check) -> Check:
+        INVARIANTS[sentence] = check
+        return check
+
+    return register
+
+
+def violations(state: State) -> list[str]:
+    """Every violation as `sentence: offender`; empty when all hold."""
+    return [
+        f"{sentence}: {offender}"
+        for sentence, check in INVARIANTS.items()
+        for offender in check(state)
+    ]
+
+
+@invariant("no device serves two tasks or is kept for one while another has it")
+def _devices(state: State) -> Iterator[str]:
+    takers: Counter[tuple[str, int]] = Counter()
+    for task in state.tasks.values():
+        takers.update((task.host, device) for device in task.devices)
+    for gang in state.gangs.values():
+        for hold in gang.holds:
+            takers.update((hold.host, device) for device in hold.devices)
+    for (host, device), count in sorted(takers.items()):
+        if count > 1:
+            yield f"device {device} of {host} is taken {count} times"
+
+
+@invariant("a host that never registered anew is not given more than it has")
+def _capacity(state: State) -> Iterator[str]:
+    for name, host in sorted(state.hosts.items()):
+        if host.incarnation > 1:
+            continue  # It may have come back smaller than what runs on it.
+        tasks = [state.tasks[key] for key in host.tasks]
+        holds = [hold for gang in state.gangs.values() for hold in gang.holds if hold.host == name]
+        cpu_millis = sum(taker.cpu_millis for taker in (*tasks, *holds))
+        memory_mib = sum(taker.memory_mib for taker in (*tasks, *holds))
+        if cpu_millis > host.cpu_millis or memory_mib > host.memory_mib:
+            yield f"{name}: {cpu_millis} of {host.cpu_millis} and {memory_mib} of {host.memory_mib}"
+
+
+@invariant("a host lists exactly the tasks that take something of it")
+def _host_tasks(state: State) -> Iterator[str]:
+    listed = [(name, key) for name, host in state.hosts.items() for key in host.tasks]
+    taken = [(task.host, key) for key, task in state.tasks.items()]
+    for name, key in sorted(listed):
+        if key not in state.tasks or state.tasks[key].host != name:
+            yield f"{name} lists {key}"
+    if len(listed) != len(taken):
+        for name, key in sorted(taken):
+            if key not in state.hosts[name].tasks:
+                yield f"{name} does not list {key}"
+
+
+@invariant("a host that is not live runs nothing that counts")
+def _dead_hosts(state: State) -> Iterator[str]:
+    for name, host in sorted(state.hosts.items()):
+        if host.status in LIVE_HOST:
+            continue
+        for key in host.tasks:
+            if state.tasks[key].status != TaskStatus.LOST:
+                yield f"{key} is {state.tasks[key].status} on {name}, which is {host.status}"
+
+
+@invariant("a gang counts only tasks of its current generation that were not given up")
+def _live_tasks(state: State) -> Iterator[str]:
+    given_up = (TaskStatus.LOST, TaskStatus.UNKILLABLE, TaskStatus.ORPHANED)
+    for name, gang in sorted(state.gangs.items()):
+        for key in gang.live:
+            task = state.tasks.get(key)
+            if task is None:
+                yield f"{name} counts {key}, which is gone"
+            elif task.generation != gang.generation or task.status in given_up:
+                yield f"{name} of generation {gang.generation} counts {key}, {task.status}"
+
+
+@invariant("a task that runs on a plan belongs to the current generation of an active gang")
+def _planned_tasks(state: State) -> Iterator[str]:
+    for key, task in sorted(state.tasks.items()):
+        if task.status not in (TaskStatus.PLACED, TaskStatus.RUNNING):
+            continue
+        gang = state.gangs.get(task.gang)
+        if gang is None or gang.phase not in (GangPhase.STARTING, GangPhase.RUNNING):
+            yield f"{key} is {task.status}, its gang {gang.phase if gang else 'gone'}"
+        elif gang.generation != task.generation:
+            yield f"{key} is {task.status}, its gang at generation {gang.generation}"
+
+
+@invariant("a gang is started whole or not at all")
+def _whole_gangs(state: State) -> Iterator[str]:
+    for name, gang in sorted(state.gangs.items()):
+        if gang.phase in (GangPhase.WAITING, *ENDED_GANG) and gang.live:
+            yield f"{name} is {gang.phase} with {len(gang.live)} tasks"
+        if gang.phase in (GangPhase.STARTING, GangPhase.RUNNING):
+            placed = [key for key in gang.live if state.tasks[key].status != TaskStatus.EXITED]
+            if len(placed) + gang.succeeded != gang.size:
+                yield f"{name} has {len(placed)} running, {gang.succeeded} done of {gang.size}"
+
+
+@invariant("an exclusive task runs once")
+def _exclusive(state: State) -> Iterator[str]:
+    runs: Counter[tuple[str, str, int]] = Counter()
+    for task in state.tasks.values():
+        job = state.jobs.get(task.job)
+        role = job.spec.role(task.role) if job else None
+        host = state.hosts[task.host]
+        ended = (
+            task.status == TaskStatus.EXITED or host.fenced or task.status == TaskStatus.ORPHANED
+        )
+        if role is not None and role.exclusive and not ended:
+            runs[task.job, task.role, task.index] += 1
+    for (job_name, role_name, index), count in sorted(runs.items()):
+        if count > 1:
+            yield f"{job_name}/{role_name}/{index} may run {count} times"
+
+
+@invariant("generations come from the job's counter")
+def _generations(state: State) -> Iterator[str]:
+    for name, gang in sorted(state.gangs.items()):
+        job = state.jobs.get(gang.job)
+        if job is None:
+            yield f"{name} has no job"
+        elif gang.generation > job.generation:
+            yield f"{name} is at {gang.generation}, its job at {job.generation}"
+
+
+@invariant("a job that has ended has nothing left to run")
+def _ended_jobs(state: State) -> Iterator[str]:
+    for name, job in sorted(state.jobs.items()):
+        if job.status in FINISHED_JOB:
+            for key in job.gangs:
+                if state.gangs[key].phase not in ENDED_GANG:
+                    yield f"{name} is {job.status}, {key} is {state.gangs[key].phase}"
+
+
+@invariant("a gang restarts from its newest committed checkpoint, and never from an older one")
+def _restores(state: State) -> Iterator[str]:
+    for name, gang in sorted(state.gangs.items()):
+        newest = state.newest_checkpoint(name)
+        if gang.restore_step > (newest.step if newest else -1):
+            yield f"{name} restored step {gang.restore_step}, none so new is committed"
+
+
+@invariant("a committed checkpoint has every shard, all of one generation")
+def _checkpoints(state: State) -> Iterator[str]:
+    for key, checkpoint in sorted(state.checkpoints.items()):
+        if checkpoint.committed and not all(checkpoint.shards):
+            yield f"{key} lacks shards"
+        if checkpoint.gang not in state.gangs:
+            yield f"{key} has no gang"
+
+
+@invariant("only hosts that take work keep places for gangs")
+def _holds(state: State) -> Iterator[str]:
+    for name, gang in sorted(state.gangs.items()):
+        for hold in gang.holds:
+            host = state.hosts[hold.host]
+            if host.status not in LIVE_HOST or host.drain or host.quarantine:
+                yield f"{name} holds a place on {hold.host}"
+
+
+@invariant("slots are dense, and each host keeps its own")
+def _slots(state: State) -> Iterator[str]:
+    if len(state.slots) != len(state.hosts) or len(state.last_seen_ms) != len(state.slots):
+        yield f"{len(state.slots)} slots, {len(state.hosts)} hosts"
+    for slot, name in enumerate(state.slots):
+        if state.hosts[name].slot != slot:
+            yield f"{name} at {slot} says {state.hosts[name].slot}"
+
+
+@invariant("what is derived agrees with the rows")
+def _derived(state: State) -> Iterator[str]:
+    for name, gang in sorted(state.gangs.items()):
+        if (gang.phase == GangPhase.WAITING) != (name in state.waiting):
+            yield f"{name} is {gang.phase}"
+    for name, host in sorted(state.hosts.items()):
+        expected = host.incarnation if host.status in LIVE_HOST else 0
+        if state.live_incarnations[host.slot] != expected:
+            yield f"{name}: beats of {state.live_incarnations[host.slot]} count"
+    for name in sorted(state.finished):
+        if name not in state.jobs:
+            yield f"{name} is forgotten"
+
+
+@invariant("an incident is open only while its gang goes on")
+def _incidents(state: State) -> Iterator[str]:
+    for name, gang in sorted(state.gangs.items()):
+        if gang.incident and gang.phase in ENDED_GANG:
+            yield f"{name} has ended with incident {gang.incident} open"
+
+
+@invariant("a drained host is empty")
+def _drained(state: State) -> Iterator[str]:
+    for name, host in sorted(state.hosts.items()):
+        if host.drain == "drained" and host.tasks and host.status != HostStatus.REMOVED:
+            yield f"{name} has {len(host.tasks)} tasks"

@@ -1,0 +1,95 @@
+"""What a host is to run, read off the state (design.md, Worker contract)."""
+
+from __future__ import annotations
+
+from coord.core.state import LIVE_HOST, State
+from coord.model.entities import Gang, Host, Task, TaskStatus
+from coord.model.plans import Action, HostPlan, TaskOrder
+from coord.model.spec import RoleSpec
+
+DEFAULT_PORT = 29_500
+"""For a rendezvous host that offers no ports; torchrun's own default."""
+
+_TO_RUN = (TaskStatus.PLACED, TaskStatus.RUNNING)
+
+
+def host_plan(state: State, name: str) -> HostPlan:
+    """The plan of a host; without tasks when it is not known or not live."""
+    host = state.hosts.get(name)
+    if host is None or host.status not in LIVE_HOST:
+        incarnation = host.incarnation if host else 0
+        return HostPlan(name, incarnation, host.plan_version if host else 0)
+    orders = tuple(_order(state, host, state.tasks[key]) for key in host.tasks)
+    return HostPlan(name, host.incarnation, host.plan_version, orders)
+
+
+def _order(state: State, host: Host, task: Task) -> TaskOrder:
+    gang = state.gangs.get(task.gang)
+    role = state.jobs[task.job].spec.role(task.role) if task.job in state.jobs else None
+    if gang is None or role is None or task.status not in _TO_RUN:
+        return TaskOrder(
+            task=task.key,
+            job=task.job,
+            role=task.role,
+            index=task.index,
+            generation=task.generation,
+            action=Action.STOP,
+            grace_ms=task.stop_grace_ms,
+            exclusive=role.exclusive if role else False,
+        )
+    return TaskOrder(
+        task=task.key,
+        job=task.job,
+        role=task.role,
+        index=task.index,
+        generation=task.generation,
+        action=Action.RUN,
+        grace_ms=role.grace_ms,
+        exclusive=role.exclusive,
+        command=role.command,
+        env=_environment(state, gang, role, task),
+        workdir=role.workdir,
+        devices=task.devices,
+        ports=(gang.port,) if gang.port and _rank(gang, task) == 0 else (),
+    )
+
+
+def _rank(gang: Gang, task: Task) -> int:
+    return task.index if gang.index < 0 else 0
+
+
+def _environment(state: State, gang: Gang, role: RoleSpec, task: Task) -> dict[str, str]:
+    job = state.jobs[task.job]
+    rank = _rank(gang, task)
+    here = [index for index, name in enumerate(gang.hosts) if name == task.host]
+    groups = list(dict.fromkeys(gang.hosts))
+    leader = state.hosts[gang.hosts[0]]
+    devices = ",".join(str(device) for device in task.devices)
+    env = {
+        "OMP_NUM_THREADS": "1",
+        **role.env,
+        "RANK": str(rank),
+        "WORLD_SIZE": str(gang.size),
+        "LOCAL_RANK": str(here.index(rank)),
+        "LOCAL_WORLD_SIZE": str(len(here)),
+        "GROUP_RANK": str(groups.index(task.host)),
+        "ROLE_RANK": str(rank),
+        "ROLE_WORLD_SIZE": str(gang.size),
+        "MASTER_ADDR": leader.address,
+        "MASTER_PORT": str(gang.port or DEFAULT_PORT),
+        "TORCHELASTIC_RUN_ID": task.job,
+        "TORCHELASTIC_RESTART_COUNT": str(gang.restarts),
+        "TORCHELASTIC_MAX_RESTARTS": str(job.spec.restart.user_limit),
+        "COORD_JOB": task.job,
+        "COORD_ROLE": task.role,
+        "COORD_INDEX": str(task.index),
+        "COORD_GENERATION": str(task.generation),
+        "COORD_TASK": task.key,
+        "COORD_CHECKPOINT_DIR": job.spec.checkpoint_dir,
+        "COORD_RESTORE": gang.restore,
+        "COORD_RESTORE_STEP": str(gang.restore_step) if gang.restore else "",
+        "COORD_DEVICES": devices,
+    }
+    if task.devices:
+        env["CUDA_VISIBLE_DEVICES"] = devices
+    return env

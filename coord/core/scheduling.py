@@ -1,0 +1,132 @@
+"""The queue: who waits, in which order, and what happens when a place is found."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from coord.core import fleet
+from coord.core.checkpoints import drop_unfinished
+from coord.core.gangs import role_of
+from coord.core.incidents import incident_placed
+from coord.core.placement import Plan, place, refusal, rooms_of
+from coord.core.step import Step
+from coord.model.decisions import JobQueued, Placement, SpareActivated, TasksPlaced
+from coord.model.entities import Gang, GangPhase, JobStatus, QueueReason, Task, TaskStatus
+from coord.model.ids import task_key
+
+
+def schedule(step: Step) -> None:
+    """Place every waiting gang that fits, in the order of submission, role and index."""
+    state = step.state
+    if not state.waiting:
+        return
+    rooms = rooms_of(state)
+    for key in sorted(state.waiting, key=lambda key: _rank(step, key)):
+        gang = state.gangs[key]
+        if gang.not_before_ms > step.now_ms:
+            _queue(step, gang, QueueReason.BACKOFF, f"until {gang.not_before_ms} ms of log time")
+            continue
+        role = role_of(step, gang)
+        smallest = role.smallest if gang.index < 0 else 1
+        plan = place(rooms, gang, role.resources, min(smallest, gang.desired), role.spares)
+        if plan is None:
+            why = refusal(state, gang, role.resources, min(smallest, gang.desired))
+            _queue(step, gang, why.reason, why.detail)
+            rooms = rooms_of(state)
+        else:
+            _start(step, gang, plan)
+
+
+def _rank(step: Step, key: str) -> tuple[int, int, int, str]:
+    gang = step.state.gangs[key]
+    spec = step.state.jobs[gang.job].spec
+    order = next(at for at, role in enumerate(spec.roles) if role.name == gang.role)
+    return (gang.submitted, order, gang.index, key)
+
+
+def _queue(step: Step, gang: Gang, reason: QueueReason, detail: str) -> None:
+    """Say why it waits, once for each reason."""
+    if gang.queue_reason != reason:
+        causes = (step.cause, gang.cause) if gang.cause != step.cause else (step.cause,)
+        step.decide(JobQueued(causes, gang.job, gang.key, reason, detail))
+        step.state.put_gang(replace(gang, queue_reason=reason, queue_detail=detail))
+
+
+def _start(step: Step, gang: Gang, plan: Plan) -> None:
+    state = step.state
+    job = state.jobs[gang.job]
+    need = role_of(step, gang).resources
+    generation = job.generation + 1
+    state.put_job(replace(job, generation=generation, status=_status(job.status)))
+    drop_unfinished(step, gang)
+    saved = state.newest_checkpoint(gang.key)
+    keys = []
+    for at, spot in enumerate(plan.places):
+        index = at if gang.index < 0 else gang.index
+        key = task_key(gang.job, gang.role, index, generation)
+        keys.append(key)
+        task = Task(
+            key=key,
+            job=gang.job,
+            role=gang.role,
+            index=index,
+            generation=generation,
+            gang=gang.key,
+            host=spot.host,
+            status=TaskStatus.PLACED,
+            placed_ms=step.now_ms,
+            devices=spot.devices,
+            cpu_millis=need.cpu_millis,
+            memory_mib=need.memory_mib,
+        )
+        fleet.take(step, task)
+        launch_timeout_ms = state.meta.settings.launch_timeout_ms
+        state.timers.arm("task", key, step.now_ms + launch_timeout_ms)
+    causes = (step.cause, gang.cause) if gang.cause != step.cause else (step.cause,)
+    placements = tuple(
+        Placement(key, spot.host, spot.devices) for key, spot in zip(keys, plan.places, strict=True)
+    )
+    restore, restore_step = (saved.path, saved.step) if saved else ("", -1)
+    cause = step.decide(
+        TasksPlaced(causes, gang.job, gang.key, generation, placements, restore, restore_step)
+    )
+    for spot in plan.places:
+        if spot.spare:
+            step.decide(SpareActivated((cause,), gang.job, gang.key, generation, spot.host))
+    gang = replace(
+        gang,
+        phase=GangPhase.STARTING,
+        size=len(keys),
+        generation=generation,
+        live=tuple(keys),
+        succeeded=0,
+        started=0,
+        cause=cause,
+        queue_reason=QueueReason.NONE,
+        queue_detail="",
+        not_before_ms=0,
+        holds=plan.spares,
+        holds_until_ms=0,
+        hosts=tuple(spot.host for spot in plan.places),
+        port=_rendezvous_port(step, plan.places[0].host),
+        step=-1,
+        progress_ms=0,
+        restore=restore,
+        restore_step=restore_step,
+    )
+    incident_placed(step, gang)
+    state.put_gang(gang)
+
+
+def _rendezvous_port(step: Step, name: str) -> int:
+    """A port of index 0's host, another one for each generation; 0 when the host offers none."""
+    host = step.state.hosts[name]
+    if not host.ports:
+        return 0
+    port = host.ports[host.next_port % len(host.ports)]
+    step.state.put_host(replace(host, next_port=host.next_port + 1))
+    return port
+
+
+def _status(status: JobStatus) -> JobStatus:
+    return JobStatus.RUNNING if status == JobStatus.QUEUED else status

@@ -1,0 +1,201 @@
+"""Tasks, as their agents report them. What follows for the gang is in `gangs.py`.
+
+| status            | upon                     | becomes    |
+| ----------------- | ------------------------ | ---------- |
+| placed            | TaskStarted              | running    |
+| placed            | LaunchFailed             | exited     |
+| placed, running   | its gang stops           | stopping   |
+| placed, running, stopping | TaskExited       | exited     |
+| any               | TaskReaped               | (gone)     |
+| stopping, exited, orphaned | TaskUnkillable, or no word `unkillable_ms` after its grace | unkillable |
+| any               | its host is lost         | lost       |
+| lost              | its host returns with it | orphaned   |
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from coord.core import failures, gangs
+from coord.core.incidents import close_incident
+from coord.core.state import LIVE_HOST
+from coord.core.step import Step, on
+from coord.model.entities import FailureCause, Gang, HostStatus, Task, TaskStatus
+from coord.model.events import (
+    LaunchFailed,
+    ProgressReported,
+    TaskExited,
+    TaskReaped,
+    TaskStarted,
+    TaskUnkillable,
+)
+from coord.model.rejections import Rejection
+
+_ENDED = (TaskStatus.EXITED, TaskStatus.UNKILLABLE, TaskStatus.LOST)
+
+
+def reported_task(step: Step, host_name: str, incarnation: int, key: str) -> Task | Rejection:
+    """The task that a report is about, if this host may speak of it now."""
+    host = step.state.hosts.get(host_name)
+    if host is None:
+        return Rejection.UNKNOWN_HOST
+    if incarnation != host.incarnation:
+        return Rejection.STALE_INCARNATION
+    if host.status not in LIVE_HOST:
+        return Rejection.HOST_NOT_LIVE
+    task = step.state.tasks.get(key)
+    if task is None or task.host != host_name:
+        return Rejection.UNKNOWN_TASK
+    return task
+
+
+def gang_of(step: Step, task: Task) -> Gang | Rejection:
+    """The gang of a task of the current generation that has not been given up."""
+    gang = step.state.gangs.get(task.gang)
+    if gang is None or gang.generation != task.generation or task.key not in gang.live:
+        return Rejection.STALE_GENERATION
+    return gang
+
+
+@on(TaskStarted)
+def _started(step: Step, event: TaskStarted) -> Rejection | None:
+    task = reported_task(step, event.host, event.incarnation, event.task)
+    if isinstance(task, Rejection):
+        return task
+    gang = gang_of(step, task)
+    if isinstance(gang, Rejection):
+        return gang
+    if task.status == TaskStatus.STOPPING:
+        return Rejection.TASK_STOPPING
+    if task.status != TaskStatus.PLACED:
+        return Rejection.NOTHING_TO_DO
+    gangs.task_started(step, task, event.pid)
+    return None
+
+
+@on(LaunchFailed)
+def _launch_failed(step: Step, event: LaunchFailed) -> Rejection | None:
+    task = reported_task(step, event.host, event.incarnation, event.task)
+    if isinstance(task, Rejection):
+        return task
+    gang = gang_of(step, task)
+    if isinstance(gang, Rejection):
+        return gang
+    if task.status not in (TaskStatus.PLACED, TaskStatus.STOPPING):
+        return Rejection.NOTHING_TO_DO
+    gangs.exit_task(step, task, TaskStatus.EXITED)
+    if task.status == TaskStatus.PLACED:
+        cause = FailureCause.USER if event.user_error else FailureCause.INFRASTRUCTURE
+        detail = f"launch failed: {event.error}"
+        gangs.fail_gang(step, gang.key, cause, task.key, detail, step.now_ms, step.cause)
+    return None
+
+
+@on(TaskExited)
+def _exited(step: Step, event: TaskExited) -> Rejection | None:
+    task = reported_task(step, event.host, event.incarnation, event.task)
+    if isinstance(task, Rejection):
+        return task
+    gang = gang_of(step, task)
+    if isinstance(gang, Rejection):
+        return gang
+    if task.status in _ENDED:
+        return Rejection.NOTHING_TO_DO
+    succeeded = event.observed and not event.exit_code and not event.signal
+    exited = replace(task, exit_code=event.exit_code, exit_signal=event.signal, succeeded=succeeded)
+    gangs.exit_task(step, exited, TaskStatus.EXITED)
+    if task.status == TaskStatus.STOPPING:
+        return None
+    if succeeded:
+        gang = step.state.gangs[gang.key]
+        step.state.put_gang(replace(gang, succeeded=gang.succeeded + 1))
+        return None
+    preempted = bool(step.state.hosts[event.host].drain_deadline_ms)
+    verdict = failures.classify_exit(event, preempted)
+    gangs.fail_gang(
+        step,
+        gang.key,
+        verdict.cause,
+        task.key,
+        verdict.detail,
+        step.now_ms,
+        step.cause,
+        final=verdict.final,
+    )
+    return None
+
+
+@on(TaskReaped)
+def _reaped(step: Step, event: TaskReaped) -> Rejection | None:
+    """Of any generation: its devices are free now."""
+    task = reported_task(step, event.host, event.incarnation, event.task)
+    if isinstance(task, Rejection):
+        return task
+    gangs.task_gone(step, task)
+    return None
+
+
+@on(TaskUnkillable)
+def _unkillable(step: Step, event: TaskUnkillable) -> Rejection | None:
+    task = reported_task(step, event.host, event.incarnation, event.task)
+    if isinstance(task, Rejection):
+        return task
+    if task.status == TaskStatus.UNKILLABLE:
+        return Rejection.NOTHING_TO_DO
+    gangs.task_abandoned(step, task)
+    return None
+
+
+@on(ProgressReported)
+def _progress(step: Step, event: ProgressReported) -> Rejection | None:
+    task = reported_task(step, event.host, event.incarnation, event.task)
+    if isinstance(task, Rejection):
+        return task
+    gang = gang_of(step, task)
+    if isinstance(gang, Rejection):
+        return gang
+    if task.status == TaskStatus.STOPPING:
+        return Rejection.TASK_STOPPING
+    if event.step <= task.step or event.step < 0:
+        return Rejection.NOTHING_TO_DO
+    state = step.state
+    state.tasks.put(task.key, replace(task, step=event.step, progress_ms=step.now_ms))
+    first = not gang.progress_ms
+    furthest = max(gang.step, event.step)
+    # Never 0, which stands for "none yet".
+    gang = replace(gang, step=furthest, progress_ms=max(step.now_ms, 1))
+    if gang.incident:
+        gang = close_incident(step, gang, resolved=True)
+    state.put_gang(gang)
+    if first:
+        hang_ms = gangs.role_of(step, gang).hang_ms
+        if hang_ms:
+            state.timers.arm("gang", gang.key, step.now_ms + hang_ms)
+    return None
+
+
+def look_at(step: Step, key: str) -> None:
+    """The task's alarm went off: launched in time? stopped in time?"""
+    state = step.state
+    task = state.tasks.get(key)
+    if task is None:
+        return
+    settings = state.meta.settings
+    if task.status == TaskStatus.PLACED:
+        due_ms = task.placed_ms + settings.launch_timeout_ms
+    elif task.status in (TaskStatus.STOPPING, TaskStatus.EXITED, TaskStatus.ORPHANED):
+        due_ms = task.stop_deadline_ms + settings.unkillable_ms
+    else:
+        return
+    status = state.hosts[task.host].status
+    if step.now_ms < due_ms:
+        state.timers.arm("task", key, due_ms)
+    elif status == HostStatus.SUSPECT:
+        # Its host's silence is judged first; that verdict covers the task.
+        state.timers.arm("task", key, step.now_ms + settings.heartbeat_ms)
+    elif status == HostStatus.UP and task.status == TaskStatus.PLACED:
+        detail = f"not started within {settings.launch_timeout_ms} ms"
+        cause = FailureCause.INFRASTRUCTURE
+        gangs.fail_gang(step, task.gang, cause, key, detail, task.placed_ms, step.cause)
+    elif status == HostStatus.UP:
+        gangs.task_abandoned(step, task)
