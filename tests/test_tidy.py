@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests import tidy_rules
+from tests.fleet_story import eventful_life
 from tests.tidy_rules import PYTHON_RULES, TEXT_RULES, Rule, Source
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,7 +42,7 @@ def sources(python: bool) -> list[Source]:
             continue
         wanted = path.suffix == ".py" if python else path.suffix in TEXT_SUFFIXES
         if wanted:
-            found.append(Source(relative, path.read_text()))
+            found.append(Source(relative, path.read_text(errors="replace")))
     return found
 
 
@@ -134,3 +137,37 @@ ALLOWED = [
 def test_a_rule_lets_pass_what_it_allows(rule: str, path: str, text: str) -> None:
     """A rule that forbids too much would be switched off."""
     assert list(getattr(tidy_rules, rule)(Source(path, text))) == []
+
+
+def test_a_history_has_one_digest_under_three_hash_seeds() -> None:
+    """No decision hangs on the order of a set or on hash(), which differ between processes."""
+    outputs = [
+        subprocess.run(
+            [sys.executable, "-m", "tests.fleet_story"],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("0", "1", "31337")
+    ]
+    assert len(outputs[0].split()) == 2
+    assert outputs == [outputs[0]] * 3
+
+
+def test_the_history_of_the_hash_seeds_is_eventful() -> None:
+    """It holds restarts, a lost host and finished jobs, or equal digests would mean little."""
+    taken = {
+        type(decision).__name__
+        for record in eventful_life().records
+        for decision in record.decisions
+    }
+    assert taken >= {
+        "CheckpointCommitted",
+        "HostLost",
+        "IncidentClosed",
+        "JobCompleted",
+        "RestartScheduled",
+        "TasksPlaced",
+    }
