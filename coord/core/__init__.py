@@ -1,1 +1,2 @@
-"""The deterministic state machine: state and entry in; decisions or a rejection, and a new state out."""
+"""The deterministic state machine: state and entry in; decisions or a rejection, and a new state
+out."""

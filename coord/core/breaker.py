@@ -1,8 +1,8 @@
 """Mass silence: when much of the fleet goes quiet at once, the network is likelier than its death.
 
-More than `breaker_share_permille` of the fleet, and at least `breaker_min_hosts`, out of their leases now or
-lost within the last `breaker_window_ms`: no verdict is taken. Judging goes on once enough of them were heard
-again, or when an operator who looked allows it. (design.md, Heartbeats.)
+More than `breaker_share_permille` of the fleet, and at least `breaker_min_hosts`, out of their
+leases now or lost within the last `breaker_window_ms`: no verdict is taken. Judging goes on once
+enough of them were heard again, or when an operator who looked allows it. (design.md, Heartbeats.)
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Checkpoints in two phases: begun, every shard saved, committed.
 
-One checkpoint is of one generation: shards of different generations never mix. Only tasks of the current
-generation that have not been given up may add to it. A step at or below a committed one is refused, so restore
-points never go back. (design.md, Checkpoints; races.md 21 to 26.)
+One checkpoint is of one generation: shards of different generations never mix. Only tasks of the
+current generation that have not been given up may add to it. A step at or below a committed one is
+refused, so restore points never go back. (design.md, Checkpoints; races.md 21 to 26.)
 """
 
 from __future__ import annotations

@@ -59,7 +59,8 @@ def classify_exit(event: TaskExited, preempted: bool) -> Verdict:
 
 
 def describe_exit(event: TaskExited) -> str:
-    """`exit code 1: ...`, `SIGKILL (out of memory)`, with the first line of its error if it left one."""
+    """`exit code 1: ...`, `SIGKILL (out of memory)`, with the first line of its error if it left
+    one."""
     if not event.observed:
         text = "gone, exit not observed"
     elif event.signal:
@@ -75,8 +76,8 @@ def describe_exit(event: TaskExited) -> str:
 class Try(msgspec.Struct, frozen=True):
     """Whether a gang may start again after a failure.
 
-    `attempt` counts restarts for this cause, this one included, of `limit` (0: free). A non-empty `reason`
-    (`FailureReason`) says why there is none.
+    `attempt` counts restarts for this cause, this one included, of `limit` (0: free). A non-empty
+    `reason` (`FailureReason`) says why there is none.
     """
 
     attempt: int
@@ -87,7 +88,8 @@ class Try(msgspec.Struct, frozen=True):
 
 
 def next_try(policy: RestartPolicy, gang: Gang, cause: FailureCause, barren: int) -> Try:
-    """`gang` as before this failure; `barren` counts failures in a row without progress, this one included."""
+    """`gang` as before this failure; `barren` counts failures in a row without progress, this one
+    included."""
     attempt = restarts_of(gang, cause) + 1
     if cause in FREE_CAUSES:
         return Try(attempt, 0, 0)

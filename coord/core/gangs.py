@@ -1,17 +1,18 @@
 """Gangs: what starts, stops and restarts as one.
 
-| phase             | upon                                         | becomes   | decision           |
-| ----------------- | -------------------------------------------- | --------- | ------------------ |
-| waiting           | a place for all, back-off over               | starting  | TasksPlaced        |
-| starting          | TaskStarted of the last task                 | running   | GenerationStarted  |
-| starting, running | the first evidence against the generation    | stopping  | TasksStopping      |
-| starting, running | every task succeeded and reaped              | succeeded | GangSucceeded      |
-| stopping          | last task reaped, lost or abandoned; another try | waiting | RestartScheduled |
-| stopping          | the same; none                               | stopped   | GangStopped        |
-| waiting           | its job ends                                 | stopped   | GangStopped        |
+| phase | upon | becomes | decision |
+| --- | --- | --- | --- |
+| waiting | a place for all, back-off over | starting | TasksPlaced |
+| starting | TaskStarted of the last task | running | GenerationStarted |
+| starting, running | the first evidence against the generation | stopping | TasksStopping |
+| starting, running | every task succeeded and reaped | succeeded | GangSucceeded |
+| stopping | last task reaped, lost or abandoned; another try | waiting | RestartScheduled |
+| stopping | the same; none | stopped | GangStopped |
+| waiting | its job ends | stopped | GangStopped |
 
-The first evidence decides; whatever follows from the same crash finds the gang stopping and changes nothing.
-An exclusive gang also waits for the fence of lost hosts and for tasks that cannot be killed.
+The first evidence decides; whatever follows from the same crash finds the gang stopping and changes
+nothing. An exclusive gang also waits for the fence of lost hosts and for tasks that cannot be
+killed.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ def fail_gang(
     final: bool = False,
     grace_ms: int = -1,
 ) -> None:
-    """Evidence against the current generation. Only the first counts. `grace_ms` caps the role's own."""
+    """Evidence against the current generation. Only the first counts. `grace_ms` caps the role's
+    own."""
     gang = step.state.gangs[key]
     if gang.phase not in ACTIVE:
         return

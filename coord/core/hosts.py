@@ -127,7 +127,6 @@ def _sort_out(
 
 def _resume(step: Step, task: Task, found: TaskFound | None) -> None:
     """A task goes on under the new incarnation, or is an orphan if it was given up meanwhile."""
-    state = step.state
     if task.status == TaskStatus.LOST:
         gangs.orphan_task(step, task)
     elif task.status == TaskStatus.PLACED and found is not None and found.pid:

@@ -1,5 +1,5 @@
-"""What must hold after every entry. Declared once; checked in tests, in simulation, on fetched state by the
-black-box suite, and on a sample in the live server.
+"""What must hold after every entry. Declared once; checked in tests, in simulation, on fetched
+state by the black-box suite, and on a sample in the live server.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from coord.model.entities import (
     ENDED_GANG,
     FINISHED_JOB,
     GangPhase,
+    Hold,
     HostStatus,
+    Task,
     TaskStatus,
 )
 
@@ -59,8 +61,9 @@ def _capacity(state: State) -> Iterator[str]:
             continue  # It may have come back smaller than what runs on it.
         tasks = [state.tasks[key] for key in host.tasks]
         holds = [hold for gang in state.gangs.values() for hold in gang.holds if hold.host == name]
-        cpu_millis = sum(taker.cpu_millis for taker in (*tasks, *holds))
-        memory_mib = sum(taker.memory_mib for taker in (*tasks, *holds))
+        takers: tuple[Task | Hold, ...] = (*tasks, *holds)
+        cpu_millis = sum(taker.cpu_millis for taker in takers)
+        memory_mib = sum(taker.memory_mib for taker in takers)
         if cpu_millis > host.cpu_millis or memory_mib > host.memory_mib:
             yield f"{name}: {cpu_millis} of {host.cpu_millis} and {memory_mib} of {host.memory_mib}"
 

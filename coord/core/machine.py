@@ -1,12 +1,12 @@
 """The state machine: `apply(state, entry) -> record`.
 
-The rules. Log time moves by what the leader's clock moved since the entry before, at least 0 and at most
-`max_step_ms`, so neither a skewed nor a paused leader can make an hour pass at once. A request that was
-decided before gets its first outcome again. Every other event goes to the one handler of its type, which
-changes rows and appends decisions, or rejects. Silence and deadlines are judged upon `ClockAdvanced` alone,
-and only in the term whose `LeaderElected` was applied: a heartbeat in the same batch always comes first.
-When places or wishes changed, the queue is looked at once, at the end. The running digest then takes in the
-entry and all that was made of it.
+The rules. Log time moves by what the leader's clock moved since the entry before, at least 0 and at
+most `max_step_ms`, so neither a skewed nor a paused leader can make an hour pass at once. A request
+that was decided before gets its first outcome again. Every other event goes to the one handler of
+its type, which changes rows and appends decisions, or rejects. Silence and deadlines are judged
+upon `ClockAdvanced` alone, and only in the term whose `LeaderElected` was applied: a heartbeat in
+the same batch always comes first. When places or wishes changed, the queue is looked at once, at
+the end. The running digest then takes in the entry and all that was made of it.
 
 The tables of transitions: hosts in `hosts.py`, gangs in `gangs.py`, tasks in `tasks.py`.
 """

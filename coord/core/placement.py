@@ -1,9 +1,9 @@
 """Where a gang goes: all of it or nothing.
 
-Integer arithmetic and total order throughout, so that the same fleet and the same wish always give the same
-places, whatever order they arrived in. Hosts where the gang ran before come first, each index back to its own
-where possible; then its spares; then the best fit: the host on which least is left over. Ties go to the lesser
-host id.
+Integer arithmetic and total order throughout, so that the same fleet and the same wish always give
+the same places, whatever order they arrived in. Hosts where the gang ran before come first, each
+index back to its own where possible; then its spares; then the best fit: the host on which least is
+left over. Ties go to the lesser host id.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Exactly once: who asked what before, and what came of it.
 
 Clients (`client:...`) may have many requests under way, so the newest outcomes are kept for each. A
-host (`host:...`) reports in order, so a counter is enough; a gap is refused and the agent starts again
-from the one after the last. What the leader itself records (`node:...`) is never repeated.
+host (`host:...`) reports in order, so a counter is enough; a gap is refused and the agent starts
+again from the one after the last. What the leader itself records (`node:...`) is never repeated.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Everything the state machine knows, as tables of frozen structs, and what is derived from them.
 
-A row is replaced and never edited, so a reader's snapshot (`State.view`) is a shallow copy. Each table
-remembers which keys changed, so that the shell can write just those (`take_changes`).
+A row is replaced and never edited, so a reader's snapshot (`State.view`) is a shallow copy. Each
+table remembers which keys changed, so that the shell can write just those (`take_changes`).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 | placed, running   | its gang stops           | stopping   |
 | placed, running, stopping | TaskExited       | exited     |
 | any               | TaskReaped               | (gone)     |
-| stopping, exited, orphaned | TaskUnkillable, or no word `unkillable_ms` after its grace | unkillable |
+| stopping, exited, orphaned | TaskUnkillable; silence past its grace | unkillable |
 | any               | its host is lost         | lost       |
 | lost              | its host returns with it | orphaned   |
 """

@@ -210,7 +210,7 @@ class Gang(msgspec.Struct, frozen=True, omit_defaults=True):
     port: int = 0
     """Where index 0 listens for the others."""
     awaits_fence: tuple[str, ...] = ()
-    """Tasks of an exclusive gang that may still run: on a lost host not fenced yet, or unkillable."""
+    """Tasks of an exclusive gang that may still run: on a lost host, or unkillable."""
     restarts_user: int = 0
     restarts_infrastructure: int = 0
     restarts_preemption: int = 0
@@ -267,7 +267,8 @@ class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Incident(msgspec.Struct, frozen=True, omit_defaults=True):
-    """From the first evidence to the first progress after it. Times in log milliseconds, -1: not yet."""
+    """From the first evidence to the first progress after it. Times in log milliseconds, -1: not
+    yet."""
 
     incident: int
     job: str

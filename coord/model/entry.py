@@ -58,10 +58,10 @@ class Recorded(msgspec.Struct, frozen=True, omit_defaults=True):
     """An entry with what the state machine made of it.
 
     `rejection` is a word of `Rejection`, empty when the event took effect. `duplicate_of` is the
-    index at which the same request was decided first, 0 when this is the first; for a host's report, an
-    index at or after that one. `result` is what the
-    request asked for where that is a number (a registration's incarnation). `digest` is the running
-    digest after this entry, 16 bytes in hex; `now_ms` the log time.
+    index at which the same request was decided first, 0 when this is the first; for a host's
+    report, an index at or after that one. `result` is what the request asked for where that is a
+    number (a registration's incarnation). `digest` is the running digest after this entry, 16 bytes
+    in hex; `now_ms` the log time.
     """
 
     entry: Entry

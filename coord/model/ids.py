@@ -46,5 +46,5 @@ def event_cause(index: int) -> Cause:
 
 
 def decision_cause(index: int, ordinal: int) -> Cause:
-    """The decision number `ordinal` (from 0) that the entry at this log index yielded, as a cause."""
+    """The decision number `ordinal` (from 0) of the entry at this log index, as a cause."""
     return Cause(f"{index}.{ordinal}")

@@ -1,4 +1,5 @@
-"""Cluster-wide settings. They enter the log once (`ClusterConfigured`), so that replay uses the same."""
+"""Cluster-wide settings. They enter the log once (`ClusterConfigured`), so that replay uses the
+same."""
 
 import msgspec
 
