@@ -16,8 +16,9 @@ from pathlib import Path
 
 import psutil
 
-MARK = "COORD_LOCAL_CLUSTER"
-"""Environment variable that every process of a local cluster inherits, tasks included."""
+MARK = "LOCAL_COORD_CLUSTER"
+"""Environment variable that every process of a local cluster inherits. Tasks do as well: an agent
+keeps from them only what begins with COORD_."""
 
 
 class Child:
