@@ -188,7 +188,7 @@ class Environment:
             except lmdb.MapFullError as error:
                 if not self._grow():
                     raise self._full(
-                        f"its map of {self._map_size()} bytes is full and must not grow now"
+                        f"its map of {self.map_size_bytes} bytes is full and must not grow now"
                     ) from error
             except lmdb.Error as error:
                 if not _is_disk_full(error):
@@ -291,6 +291,15 @@ class Environment:
         """Length of the file that holds everything."""
         return os.stat(os.path.join(self._path, "data.mdb")).st_size
 
+    @property
+    def map_size_bytes(self) -> int:
+        """How long the file may become before the map must grow."""
+        return int(self._lmdb.info()["map_size"])
+
+    def limit_map(self, max_map_size_bytes: int) -> None:
+        """How far the map may grow from now on; 0: without limit."""
+        self._max_map_size_bytes = max_map_size_bytes
+
     def close(self) -> None:
         """Give the directory up. What is staged is lost. Idempotent; no reader may be left."""
         with self._map_lock:
@@ -302,9 +311,6 @@ class Environment:
         self._lmdb.close()
         os.close(self._lock_file)
 
-    def _map_size(self) -> int:
-        return int(self._lmdb.info()["map_size"])
-
     def _grow_in_advance(self) -> None:
         info = self._lmdb.info()
         used_bytes = (info["last_pgno"] + 1) * self._lmdb.stat()["psize"]
@@ -314,7 +320,7 @@ class Environment:
     def _grow(self) -> bool:
         """Double the map. False when it may not grow, or a reader stands in it."""
         with self._map_lock:
-            size_bytes = self._map_size()
+            size_bytes = self.map_size_bytes
             wanted = size_bytes * 2
             if self._max_map_size_bytes:
                 wanted = min(wanted, self._max_map_size_bytes)
@@ -329,7 +335,7 @@ class Environment:
         with self._map_lock:
             if self._readers:
                 return
-            map_size_bytes = self._map_size()
+            map_size_bytes = self.map_size_bytes
             self._lmdb.close()
             self._lmdb = lmdb.open(self._path, map_size=map_size_bytes, max_dbs=len(DATABASES))
             self._handles = {
