@@ -1,6 +1,7 @@
 """The client library: `Client` (async), `SyncClient` (blocking) and `Agent`. See README.md."""
 
 from coord.client.agent import Agent
+from coord.client.client import Client
 from coord.client.errors import (
     Busy,
     ClientClosed,
@@ -16,7 +17,9 @@ from coord.client.errors import (
     Unavailable,
 )
 from coord.client.inbox import Superseded
+from coord.client.sync import SyncClient
 from coord.client.views import (
+    ClusterView,
     Decided,
     EventPage,
     GangView,
@@ -30,7 +33,9 @@ from coord.client.views import (
 __all__ = [
     "Agent",
     "Busy",
+    "Client",
     "ClientClosed",
+    "ClusterView",
     "CoordError",
     "Decided",
     "DoneButUnread",
@@ -49,5 +54,6 @@ __all__ = [
     "Rejected",
     "ServerRefused",
     "Superseded",
+    "SyncClient",
     "Unavailable",
 ]

@@ -91,6 +91,36 @@ class MemberView(msgspec.Struct, frozen=True, omit_defaults=True):
     api_address: str = ""
 
 
+class ClusterView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The cluster as the server `node` sees it."""
+
+    cluster: str
+    node: int
+    leader: int = 0
+    """0: none is known."""
+    leader_api: str = ""
+    term: int = 0
+    now_ms: int = 0
+    """Log time."""
+    members: tuple[MemberView, ...] = ()
+    applied_index: int = 0
+
+
+class JobList(msgspec.Struct, frozen=True):
+    jobs: tuple[JobView, ...]
+    applied_index: int = 0
+
+
+class HostList(msgspec.Struct, frozen=True):
+    hosts: tuple[HostView, ...]
+    applied_index: int = 0
+
+
+class IncidentList(msgspec.Struct, frozen=True):
+    incidents: tuple[IncidentView, ...]
+    applied_index: int = 0
+
+
 class LogPage(msgspec.Struct, frozen=True):
     """A piece of a task's output.
 

@@ -47,7 +47,7 @@ BACKOFF_FIRST_S = 0.02
 BACKOFF_LIMIT_S = 1.0
 AVOID_S = 1.0
 """How long a leader that could not be reached is not dialled again."""
-FINAL = frozenset({"too_large", "malformed", "read_only"})
+FINAL = frozenset({"too_large", "malformed", "not_allowed", "read_only"})
 """Reasons for which asking again at once changes nothing."""
 
 

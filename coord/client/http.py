@@ -1,0 +1,241 @@
+"""Requests over HTTP+JSON to whichever server answers.
+
+Reads are asked of one server after another until the deadline. What changes something is asked
+again only after a definite "not done".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import aiohttp
+import msgspec
+
+from coord.client.backoff import Backoff
+from coord.client.errors import (
+    Busy,
+    CoordError,
+    EventsGone,
+    InvalidRequest,
+    NotDone,
+    NotFound,
+    OutcomeUnknown,
+    Rejected,
+    Unavailable,
+)
+from coord.client.servers import ServerRing
+from coord.model.rejections import Rejection
+
+ATTEMPT_S = 3.0
+"""For one server to answer a read, beyond what it was asked to wait."""
+CONNECT_S = 1.0
+BACKOFF_FIRST_S = 0.02
+BACKOFF_LIMIT_S = 0.5
+CHUNK_BYTES = 1 << 16
+
+Params = Mapping[str, str | int]
+Kind = TypeVar("Kind")
+
+_RETRIED = frozenset({429, 502, 503, 504})
+_REJECTIONS = frozenset(Rejection)
+
+
+class Applied(msgspec.Struct):
+    """What every answer has: the log index that it reflects."""
+
+    applied_index: int = 0
+
+
+class _Problem(msgspec.Struct):
+    code: str = ""
+    message: str = ""
+    may_have_happened: bool = False
+    leader: str = ""
+    retry_after_ms: int = 0
+    first_index: int = 0
+
+
+class _Error(msgspec.Struct):
+    error: _Problem
+
+
+class _Answered(Exception):
+    """A server answered with an error that another attempt may not meet."""
+
+    def __init__(self, url: str, status: int, problem: _Problem) -> None:
+        super().__init__(f"{url}: {problem.message or problem.code or f'HTTP {status}'}")
+        self.problem = problem
+
+
+class Http:
+    """Owned by one client, on its loop."""
+
+    def __init__(self, ring: ServerRing, actor: str, rng: random.Random) -> None:
+        self._ring = ring
+        self._rng = rng
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=64),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
+            headers={"X-Coord-Actor": actor} if actor else {},
+        )
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    async def get(
+        self, path: str, kind: type[Kind], params: Params, timeout_s: float, wait_ms: int = 0
+    ) -> Kind:
+        """A read, decoded as `kind`. Raises Unavailable, NotFound, EventsGone, InvalidRequest."""
+        attempt_s = ATTEMPT_S + wait_ms / 1000
+        body = await self._ask("GET", path, params, None, {}, timeout_s, attempt_s)
+        return _decode(body, kind, path)
+
+    async def change(
+        self, method: str, path: str, content: Any, key: str, timeout_s: float
+    ) -> bytes:
+        """Something that changes the cluster itself; `key` says that repetitions are the same."""
+        headers = {"Idempotency-Key": key, "Content-Type": "application/json"}
+        body = msgspec.json.encode(content)
+        return await self._ask(method, path, {}, body, headers, timeout_s, timeout_s)
+
+    async def download(
+        self, path: str, params: Params, sink: Callable[[bytes], object], timeout_s: float
+    ) -> int:
+        """Give `sink` the body of a long answer in pieces; returns its size in bytes.
+
+        From the first server that begins one within `timeout_s`, which is also the longest pause
+        within it. Raises Unavailable when it breaks off: `sink` then has a part.
+        """
+        problem = ""
+        limits = aiohttp.ClientTimeout(sock_connect=CONNECT_S, sock_read=timeout_s)
+        for url in self._ring.round():
+            size_bytes = 0
+            try:
+                async with self._session.get(f"{url}{path}", params=params, timeout=limits) as got:
+                    if got.status != 200:
+                        raise _failure(url, got.status, await got.read(), "GET")
+                    async for chunk in got.content.iter_chunked(CHUNK_BYTES):
+                        sink(chunk)
+                        size_bytes += len(chunk)
+                    return size_bytes
+            except (_Answered, TimeoutError, aiohttp.ClientError, OSError) as error:
+                problem = str(error) or "no answer in time"
+                if size_bytes:
+                    raise Unavailable(
+                        f"GET {path}: {url} broke off after {size_bytes} bytes: {problem}",
+                        "broken_off",
+                    ) from error
+        raise Unavailable(f"GET {path}: no server could answer; the last: {problem}")
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        params: Params,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        timeout_s: float,
+        attempt_s: float,
+    ) -> bytes:
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout_s
+        backoff = Backoff(self._rng, BACKOFF_FIRST_S, BACKOFF_LIMIT_S)
+        reads = method == "GET"
+        leader_url = ""
+        tried = 0
+        while True:
+            url = leader_url or self._ring.current
+            leader_url = ""
+            wait_s = 0.0
+            remaining_s = deadline_s - loop.time()
+            try:
+                async with asyncio.timeout(min(attempt_s, max(remaining_s, 0.001))):
+                    return await self._once(method, url, path, params, body, headers)
+            except _Answered as error:
+                failure: Exception = error
+                wait_s = error.problem.retry_after_ms / 1000
+                leader_url = self._ring.url_of(error.problem.leader)
+            except aiohttp.ClientConnectorError as error:
+                failure = error
+            except (TimeoutError, aiohttp.ClientError, OSError) as error:
+                failure = error
+                if not reads:
+                    raise _unknown(method, url, path, error) from error
+            if url == self._ring.current:
+                self._ring.advance()
+            tried += 1
+            if tried % len(self._ring.urls) == 0:
+                wait_s = max(wait_s, backoff.next_s())
+            if loop.time() + wait_s >= deadline_s:
+                raise _out_of_time(method, path, timeout_s, failure) from failure
+            await asyncio.sleep(wait_s)
+
+    async def _once(
+        self,
+        method: str,
+        url: str,
+        path: str,
+        params: Params,
+        body: bytes | None,
+        headers: Mapping[str, str],
+    ) -> bytes:
+        async with self._session.request(
+            method, f"{url}{path}", params=params, data=body, headers=headers
+        ) as answer:
+            content = await answer.read()
+            if answer.status < 300:
+                return content
+            raise _failure(url, answer.status, content, method)
+
+
+def _failure(url: str, status: int, content: bytes, method: str) -> Exception:
+    """The error that an answer means; _Answered when asking again may help."""
+    try:
+        problem = msgspec.json.decode(content, type=_Error).error
+    except msgspec.DecodeError:
+        problem = _Problem(message=f"HTTP {status}: {content[:200].decode(errors='replace')}")
+    if problem.may_have_happened and method != "GET":
+        return OutcomeUnknown(problem.message, problem.code)
+    if status in _RETRIED:
+        return _Answered(url, status, problem)
+    return _definite(status, problem)
+
+
+def _definite(status: int, problem: _Problem) -> CoordError:
+    message = problem.message or problem.code or f"HTTP {status}"
+    if status == 410 or problem.code == "events_gone":
+        return EventsGone(0, problem.first_index)
+    if status == 404:
+        return NotFound(message, problem.code)
+    if problem.code in _REJECTIONS:
+        return Rejected(message, problem.code)
+    if status < 500:
+        return InvalidRequest(message, problem.code)
+    return NotDone(message, problem.code)
+
+
+def _unknown(method: str, url: str, path: str, error: Exception) -> OutcomeUnknown:
+    said = str(error) or "no answer in time"
+    return OutcomeUnknown(f"{method} {path}: {url} did not say what became of it: {said}")
+
+
+def _out_of_time(method: str, path: str, timeout_s: float, failure: Exception) -> Unavailable:
+    said = str(failure) or "no answer in time"
+    message = f"{method} {path}: no server could answer within {timeout_s:g} s; the last: {said}"
+    if isinstance(failure, _Answered) and failure.problem.code == "busy":
+        return Busy(message, failure.problem.retry_after_ms)
+    return Unavailable(message, "unavailable")
+
+
+def _decode(body: bytes, kind: type[Kind], path: str) -> Kind:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.DecodeError as error:
+        raise Unavailable(
+            f"GET {path}: the answer of {len(body)} bytes is not what this version expects: "
+            f"{error}. Use a client as new as the servers",
+            "unreadable",
+        ) from error
