@@ -50,7 +50,7 @@ class Table(dict[str, Row], Generic[Row]):
             self.changed[key] = None
 
 
-class Meta(msgspec.Struct, omit_defaults=True):
+class Meta(msgspec.Struct):
     """Where the machine stands. `now_ms` is log time: 0 at the first entry, forward only.
 
     `digest` chains every entry with what was made of it, 16 bytes in hex.

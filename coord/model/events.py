@@ -19,7 +19,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field
 # The cluster
 
 
-class ClusterConfigured(Event, frozen=True):
+class ClusterConfigured(Event, frozen=True, omit_defaults=False):
     """The first leader recorded what the cluster is called and how it judges."""
 
     cluster: str

@@ -4,7 +4,7 @@ same."""
 import msgspec
 
 
-class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
+class Settings(msgspec.Struct, frozen=True):
     """Every duration is in milliseconds of log time; shares are in thousandths.
 
     A host is suspected after `suspect_ms` of silence and lost after `lease_ms`. Its agent ends

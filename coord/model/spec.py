@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
+# Nothing here leaves out defaults when encoded: msgspec compares them by identity, so two equal jobs,
+# one built and one decoded, would give different bytes, and with them different digests.
+
 NAME_LENGTH_LIMIT = 63
 REPLICAS_LIMIT = 65_536
 
 
-class Resources(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class Resources(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What one replica takes: whole devices, thousandths of a CPU, mebibytes of memory."""
 
     devices: int = 0
@@ -16,7 +19,7 @@ class Resources(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
     memory_mib: int = 0
 
 
-class RestartPolicy(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class RestartPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How often a gang may restart for each cause before its job fails, and how fast.
 
     The first restart is immediate; the n-th without progress in between waits
@@ -32,7 +35,7 @@ class RestartPolicy(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkn
     backoff_max_ms: int = 60_000
 
 
-class RoleSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class RoleSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A number of equal tasks.
 
     `gang`: all start, stop and restart together, under one generation; otherwise each task on its
@@ -68,7 +71,7 @@ class RoleSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
         return self.max_replicas or self.replicas
 
 
-class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A named set of roles. `checkpoint_dir` is where its workers save, visible to all of them."""
 
     name: str
