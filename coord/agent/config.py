@@ -1,0 +1,59 @@
+"""How one agent is set up."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from coord.agent.host import PORT_RANGE
+from coord.agent.logs import LogLimits
+
+
+class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """`cpu_millis` and `memory_mib` of 0 mean all that is detected. `environment` of None means the
+    agent's own. `owns_process`: the agent is all that this Python process does, so that it may
+    take in orphans; false for an agent inside another program."""
+
+    servers: tuple[str, ...]
+    data_dir: Path
+    host: str = msgspec.field(default_factory=socket.gethostname)
+    address: str = "127.0.0.1"
+    cluster: str = ""
+    devices: int = 0
+    cpu_millis: int = 0
+    memory_mib: int = 0
+    device_type: str = ""
+    labels: dict[str, str] = {}
+    port_range: tuple[int, int] = PORT_RANGE
+    log_limits: LogLimits = LogLimits()
+    unkillable_s: float = 5.0
+    """From SIGKILL to calling a process unkillable."""
+    stop_tasks: bool = False
+    """Whether tasks end with the agent."""
+    owns_process: bool = True
+    environment: dict[str, str] | None = None
+
+    def base_environment(self) -> Mapping[str, str]:
+        return os.environ if self.environment is None else self.environment
+
+    def problems(self) -> list[str]:
+        """What is wrong with it, as sentences; empty when it may be used."""
+        found = []
+        if not self.servers:
+            found.append("no server is named; give --server")
+        if not self.host or "/" in self.host:
+            found.append(f"host id {self.host!r} is empty or has a '/' in it; give --host-id")
+        for name in ("devices", "cpu_millis", "memory_mib"):
+            if getattr(self, name) < 0:
+                found.append(f"{name} is {getattr(self, name)}; it must not be negative")
+        limits = self.log_limits
+        if limits.segment_bytes < 4_096 or limits.segment_bytes % 4_096 or limits.segments < 2:
+            found.append(
+                f"logs of {limits.segments} segments of {limits.segment_bytes} bytes: there must "
+                "be at least 2, of a multiple of 4,096 bytes"
+            )
+        return found

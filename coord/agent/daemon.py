@@ -1,0 +1,296 @@
+"""The agent: registers the host, follows its plans, keeps its fence, hears its workers.
+
+Everything happens on one loop. What takes time runs in tasks of one TaskGroup: a defect in any of
+them ends the agent, and the tasks of the host go on without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import Coroutine
+from typing import Any
+
+import structlog
+
+from coord import __version__
+from coord.agent import fence, host, logs
+from coord.agent.config import AgentConfig
+from coord.agent.launching import Workshop, inheritable
+from coord.agent.lease import LeaseFile
+from coord.agent.ports import AgentChannel, ProcessRunner
+from coord.agent.proctable import boot_id
+from coord.agent.records import AlreadyRunning, Phase, Records, WrongDirectory
+from coord.agent.reporting import Reporter
+from coord.agent.runner import PosixRunner
+from coord.agent.socket import WorkerSocket
+from coord.agent.tasks import HostTasks
+from coord.agent.worker_desk import Desk
+from coord.client.agent import Agent
+from coord.client.errors import CoordError, Rejected
+from coord.client.inbox import Superseded
+from coord.model.channel import LogChunk, LogRead
+
+TICK_S = 1.0
+REGISTER_AGAIN_S = 2.0
+FENCED = "it is exclusive, and the coordinator acknowledged no heartbeat in time"
+FLUSH_S = 5.0
+"""How long a stopping agent waits for its last reports to be decided."""
+
+log = structlog.get_logger()
+
+
+class AgentFailed(Exception):
+    """The agent could not start or go on; the message says why and what to do. Tasks go on."""
+
+
+class _Stopped(Exception):
+    """Somebody asked the agent to stop."""
+
+
+class Daemon:
+    """One agent, over ports. `run` once."""
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        disk: Records,
+        channel: AgentChannel,
+        runner: ProcessRunner,
+    ) -> None:
+        self._config = config
+        self._channel = channel
+        self._runner = runner
+        self._log_root = config.data_dir / "logs"
+        self._lease = LeaseFile(config.data_dir / "lease.json", boot_id())
+        self._fence_wake = asyncio.Event()
+        self._untrimmable: dict[str, None] = {}
+        self._group = asyncio.TaskGroup()
+        socket_path = host.socket_path(config.data_dir)
+        self._reporter = Reporter(channel, config.host, self._act)
+        self.tasks = HostTasks(
+            config.host,
+            disk,
+            runner,
+            self._reporter,
+            Workshop(
+                config.host,
+                disk.identity.agent,
+                self._log_root,
+                socket_path,
+                inheritable(config.base_environment()),
+                config.log_limits,
+            ),
+            spawn=self._spawn,
+            drain=self._drain,
+            fenced=self._keep_fence,
+            unkillable_s=config.unkillable_s,
+        )
+        desk = Desk(config.host, self.tasks.records, self._reporter)
+        self._socket = WorkerSocket(socket_path, desk, self._spawn)
+        channel.on_log_read = self._read_log
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop` is set. Raises what went wrong; tasks of the host go on either way, unless
+        the config says to end them with the agent."""
+        try:
+            async with self._group:
+                self.tasks.recover()
+                await self._socket.start()
+                self._spawn(self._follow())
+                self._spawn(self._watch_fence())
+                self._spawn(self._tick())
+                await stop.wait()
+                if self._config.stop_tasks:
+                    await self._end_all()
+                else:
+                    left = [record.order.task for record in self.tasks.holding()]
+                    log.info("agent stops; its tasks go on", tasks=left)
+                raise _Stopped
+        except* _Stopped:
+            pass
+        finally:
+            await self._socket.close()
+            self._runner.close()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        return self._group.create_task(work)
+
+    def _act(self) -> None:
+        self.tasks.act()
+
+    async def _drain(self, task: str) -> None:
+        await self._socket.drain(task)
+
+    # The coordinator
+
+    async def _follow(self) -> None:
+        await self._register()
+        async for item in self._channel.plans():
+            if isinstance(item, Superseded):
+                log.warning("registration is over", reason=item.reason)
+                self._reporter.end()
+                self.tasks.drop_plan()
+                await self._register()
+            else:
+                self.tasks.obey(item)
+        raise AgentFailed("the channel to the coordinator was closed under the agent")
+
+    async def _register(self) -> None:
+        while True:
+            found = self.tasks.found()
+            try:
+                incarnation = await self._channel.register(found)
+            except Rejected as rejected:
+                if not self.tasks.holding():
+                    raise
+                # Tasks run here: better to go on asking than to leave them without an agent.
+                log.error("registration refused; asking again", error=str(rejected))
+                await asyncio.sleep(REGISTER_AGAIN_S)
+                continue
+            log.info("registered", incarnation=incarnation, tasks=[one.task for one in found])
+            self._reporter.begin(incarnation)
+            self.tasks.act()
+            return
+
+    async def _read_log(self, request: LogRead) -> LogChunk:
+        record = self.tasks.records.get(request.task)
+        live = record is not None and record.phase in (Phase.LAUNCHING, Phase.RUNNING)
+        return await asyncio.to_thread(logs.read, self._log_root, request, live=live)
+
+    # The fence
+
+    def _keep_fence(self) -> bool:
+        """End exclusive tasks whose time has come; returns whether none may start now."""
+        now = asyncio.get_running_loop().time()
+        deadline = self._deadline()
+        if deadline is None:
+            return True
+        lease_s = self._channel.settings.lease_ms / 1000
+        limit = fence.fence_before(deadline, lease_s)
+        due = limit.due(now)
+        for record in self.tasks.holding():
+            if not fence.is_fenced(record):
+                continue
+            self._fence_wake.set()
+            if due is not fence.Step.NONE:
+                kill_at = now if due is fence.Step.KILL else limit.kill_at
+                self.tasks.end(record.order.task, kill_at, FENCED)
+        return due is not fence.Step.NONE
+
+    def _deadline(self) -> float | None:
+        """The newest known; while there are exclusive tasks it is on disk, for our successor."""
+        deadline = self._channel.lease_deadline
+        exclusive = any(fence.is_fenced(record) for record in self.tasks.holding())
+        if deadline is None:
+            deadline = self._lease.read()
+            if deadline is None and exclusive:
+                # Nobody knows for how long they may run.
+                deadline = asyncio.get_running_loop().time()
+        elif exclusive:
+            self._lease.write(deadline)
+        return deadline
+
+    async def _watch_fence(self) -> None:
+        """Looks at the fence when it is due; sleeps while there is nothing exclusive."""
+        loop = asyncio.get_running_loop()
+        while True:
+            self._fence_wake.clear()
+            self._keep_fence()
+            if not self._fence_wake.is_set():
+                await self._fence_wake.wait()
+                continue
+            deadline = self._deadline()
+            assert deadline is not None, "exclusive tasks without a deadline"
+            lease_s = self._channel.settings.lease_ms / 1000
+            next_time = fence.fence_before(deadline, lease_s).next_time(loop.time())
+            wait_s = TICK_S if next_time is None else min(next_time - loop.time(), TICK_S)
+            await asyncio.sleep(max(wait_s, 0.0))
+
+    # Now and then
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            self._runner.collect()
+            self.tasks.write_again()
+            self.tasks.act()
+            await self._trim_logs()
+
+    async def _trim_logs(self) -> None:
+        for record in self.tasks.holding():
+            directory = logs.run_directory(self._log_root, record.order.task)
+            if directory is None:
+                continue
+            for stream in logs.STREAMS:
+                path = directory / f"{stream}.log"
+                try:
+                    await asyncio.to_thread(logs.trim, path, self._config.log_limits)
+                except FileNotFoundError:
+                    continue
+                except OSError as error:
+                    if str(path) not in self._untrimmable:
+                        self._untrimmable[str(path)] = None
+                        log.warning("output cannot be trimmed", path=str(path), error=str(error))
+
+    # The end
+
+    async def _end_all(self) -> None:
+        self.tasks.retire()
+        await self.tasks.all_gone()
+        if not await self._channel.flush(FLUSH_S):
+            log.warning("the coordinator has not heard of every end", waited_s=FLUSH_S)
+
+
+async def run_agent(config: AgentConfig, stop: asyncio.Event) -> int:
+    """Run an agent until `stop` is set; returns an exit code. Raises AgentFailed."""
+    problems = config.problems()
+    if problems:
+        raise AgentFailed("; ".join(problems))
+    try:
+        disk = Records(config.data_dir, config.host, uuid.uuid4().hex)
+    except (AlreadyRunning, WrongDirectory) as error:
+        raise AgentFailed(str(error)) from error
+    except OSError as error:
+        raise AgentFailed(f"cannot use data directory {config.data_dir}: {error}") from error
+    try:
+        with contextlib.closing(host.PortBlock(config.host, config.port_range)) as block:
+            await _run_with(config, disk, block.ports, stop)
+    except* (host.NoPorts, OSError, WrongDirectory, CoordError) as errors:
+        raise AgentFailed("; ".join(str(error) for error in _leaves(errors))) from errors
+    finally:
+        disk.close()
+    return 0
+
+
+async def _run_with(
+    config: AgentConfig, disk: Records, ports: tuple[int, ...], stop: asyncio.Event
+) -> None:
+    capacity = host.capacity()
+    runner = PosixRunner(disk.identity.agent, owns_process=config.owns_process)
+    agent = Agent(
+        config.servers,
+        host=config.host,
+        agent_id=disk.identity.agent,
+        boot=boot_id(),
+        address=config.address,
+        next_seq=disk.next_registration,
+        devices=config.devices,
+        cpu_millis=config.cpu_millis or capacity.cpu_millis,
+        memory_mib=config.memory_mib or capacity.memory_mib,
+        device_type=config.device_type,
+        labels=config.labels,
+        ports=ports,
+        version=__version__,
+        cluster=config.cluster,
+    )
+    async with agent:
+        await Daemon(config, disk, agent, runner).run(stop)
+
+
+def _leaves(group: BaseExceptionGroup[Any]) -> list[BaseException]:
+    found: list[BaseException] = []
+    for error in group.exceptions:
+        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return found

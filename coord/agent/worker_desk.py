@@ -1,0 +1,66 @@
+"""What workers say, held against what the agent knows of their tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from coord.agent.records import Phase, TaskRecord
+from coord.agent.reporting import Reporter
+from coord.agent.socket import CheckpointBegun, Refusal, ShardSaved
+from coord.client.errors import CoordError
+from coord.model import events
+
+CHECKPOINT_TIMEOUT_S = 10.0
+
+
+class Desk:
+    """See `socket.WorkerDesk`. Only the run that goes on now is heard."""
+
+    def __init__(self, host: str, records: Mapping[str, TaskRecord], reporter: Reporter) -> None:
+        self._host = host
+        self._records = records
+        self._reporter = reporter
+
+    def progress(self, task: str, step: int) -> bool:
+        record = self._running(task)
+        self._reporter.progress(task, step)
+        return record.stopping
+
+    def should_stop(self, task: str) -> bool:
+        return self._running(task).stopping
+
+    async def checkpoint(self, task: str, line: CheckpointBegun | ShardSaved) -> None:
+        self._running(task)
+
+        def event(incarnation: int) -> events.AnyEvent:
+            if isinstance(line, ShardSaved):
+                return events.ShardSaved(
+                    self._host, incarnation, task, line.step, line.path, line.shard, line.digest,
+                    line.size_bytes,
+                )  # fmt: skip
+            return events.CheckpointBegun(self._host, incarnation, task, line.step, line.path)
+
+        try:
+            await self._reporter.request(event, CHECKPOINT_TIMEOUT_S)
+        except TimeoutError:
+            raise Refusal(
+                f"the coordinator decided nothing within {CHECKPOINT_TIMEOUT_S:g} s; it may still "
+                "be recorded"
+            ) from None
+        except CoordError as error:
+            raise Refusal(str(error)) from None
+
+    def _running(self, task: str) -> TaskRecord:
+        record = self._records.get(task)
+        if record is not None and record.phase in (Phase.LAUNCHING, Phase.RUNNING):
+            return record
+        run = task.rpartition("#")[0]
+        newer = [key for key in self._records if key.rpartition("#")[0] == run and key != task]
+        if newer:
+            raise Refusal(f"{task} is not running here; {max(newer, key=_generation)} is")
+        raise Refusal(f"{task} is not running on host {self._host}")
+
+
+def _generation(task: str) -> int:
+    number = task.rpartition("#")[2]
+    return int(number) if number.isdigit() else 0
