@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import threading
 import time
@@ -18,7 +17,8 @@ from pathlib import Path
 import lmdb
 import msgspec
 
-from coord.store.ports import DataDirectoryInUse, StorageCorrupt, StorageFull, WrongDataDirectory
+from coord.store.directory import DISK_FULL, free_bytes, fsync_path, lock_directory, no_room
+from coord.store.ports import StorageCorrupt, WrongDataDirectory
 from coord.store.staging import Staged
 
 FORMAT = 1
@@ -30,6 +30,8 @@ DEFAULT_MAP_SIZE_BYTES = 16 * 1024**3
 _GROW_WHEN_FREE_BELOW = 4
 """The map is doubled in advance once less than one part in so many of it is free."""
 
+_SHORT_OF_ROOM_BYTES = 1 << 20
+"""With less than this free, an I/O error is taken for a full disk."""
 
 Row = tuple[str, bytes, bytes]
 """Database, key, value."""
@@ -121,8 +123,13 @@ class Environment:
             )
         if not exists and identity is None:
             raise ValueError(f"{path} is new; say whose it is to be")
-        Path(path).mkdir(parents=True, exist_ok=True)
-        lock_file = _lock(path)
+        try:
+            Path(path).mkdir(parents=True, exist_ok=True)
+            lock_file = lock_directory(path)
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise
+            raise no_room(path, "the disk is full") from error
         environment = None
         try:
             environment = cls(path, lock_file, map_size_bytes, max_map_size_bytes)
@@ -181,20 +188,24 @@ class Environment:
     def _commit(self, databases: tuple[str, ...], contents: Callable[[], Iterable[Row]]) -> None:
         started = time.perf_counter()
         self._grow_in_advance()
+        retried = False
         while True:
             try:
                 self._write(databases, contents)
                 break
             except lmdb.MapFullError as error:
                 if not self._grow():
-                    raise self._full(
-                        f"its map of {self.map_size_bytes} bytes is full and must not grow now"
+                    raise no_room(
+                        self._path,
+                        f"its map of {self.map_size_bytes} bytes is full and must not grow now",
                     ) from error
             except lmdb.Error as error:
-                if not _is_disk_full(error):
+                if self._disk_is_full(error):
+                    self._reopen()
+                    raise no_room(self._path, "the disk is full") from error
+                if error.code != errno.EIO or retried:
                     raise
-                self._recover_from_full_disk()
-                raise self._full("the disk is full") from error
+                retried = True
         self._staged = Staged()
         self.last_commit_ms = (time.perf_counter() - started) * 1000.0
 
@@ -329,7 +340,14 @@ class Environment:
             self._lmdb.set_mapsize(wanted)
         return True
 
-    def _recover_from_full_disk(self) -> None:
+    def _disk_is_full(self, error: lmdb.Error) -> bool:
+        """LMDB calls a short write, which is how most disks become full, an I/O error. If room was
+        made meanwhile, trying again tells: a commit writes all of its pages anew."""
+        if error.code != errno.EIO:
+            return error.code in DISK_FULL or isinstance(error, lmdb.DiskError)
+        return free_bytes(self._path) < max(self._staged.size_bytes(), _SHORT_OF_ROOM_BYTES)
+
+    def _reopen(self) -> None:
         """A failure while the root page was being written leaves LMDB refusing everything; the
         file itself is sound, so that opening it again is enough."""
         with self._map_lock:
@@ -341,14 +359,6 @@ class Environment:
             self._handles = {
                 name: self._lmdb.open_db(name.encode(), create=False) for name in DATABASES
             }
-
-    def _full(self, why: str) -> StorageFull:
-        disk = os.statvfs(self._path)
-        free_bytes = disk.f_bavail * disk.f_frsize
-        return StorageFull(
-            f"{self._path}: {why} ({free_bytes} bytes free on its disk); nothing was written; make "
-            "room and the next commit writes what is pending"
-        )
 
     def _known(self, database: str) -> str:
         if database not in self._handles:
@@ -392,47 +402,16 @@ class Environment:
         fsync_path(self._path)
 
 
-def fsync_path(path: str) -> None:
-    """Make a file's contents, or a directory's names, durable."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _lock(path: str) -> int:
-    """An open file whose lock keeps other processes out until it is closed."""
-    name = os.path.join(path, "in-use-by")
-    descriptor = os.open(name, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        owner = os.read(descriptor, 32).decode("ascii", "replace").strip() or "unknown"
-        os.close(descriptor)
-        raise DataDirectoryInUse(
-            f"{path} is open in the process with id {owner}; stop that one, or give this one a "
-            "directory of its own"
-        ) from None
-    os.ftruncate(descriptor, 0)
-    os.write(descriptor, f"{os.getpid()}\n".encode())
-    return descriptor
-
-
 def _opening_failed(path: str, error: lmdb.Error) -> Exception:
-    if _is_disk_full(error):
-        return StorageFull(f"{path}: the disk is full; make room and start again")
+    full = error.code in DISK_FULL or isinstance(error, lmdb.DiskError)
+    if full or (error.code == errno.EIO and free_bytes(path) < _SHORT_OF_ROOM_BYTES):
+        return no_room(path, "the disk is full")
     if isinstance(error, lmdb.VersionMismatchError):
         return WrongDataDirectory(f"{path}/data.mdb is of another LMDB version: {error}")
     return StorageCorrupt(
         f"{path}/data.mdb cannot be opened: {error}; move the directory away and start again with "
         "an empty one: the server fetches everything from its peers"
     )
-
-
-def _is_disk_full(error: lmdb.Error) -> bool:
-    codes = (errno.ENOSPC, errno.EDQUOT)
-    return isinstance(error, lmdb.DiskError) or getattr(error, "code", 0) in codes
 
 
 def _delete_range(

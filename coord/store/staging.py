@@ -43,6 +43,14 @@ class Staged:
             for key in sorted(keys):
                 yield database, key, keys[key]
 
+    def size_bytes(self) -> int:
+        """Of the keys and values to be written."""
+        return sum(
+            len(key) + len(value or b"")
+            for keys in self._keys.values()
+            for key, value in keys.items()
+        )
+
     def lookup(self, database: str, key: bytes) -> tuple[bool, bytes | None]:
         """Whether the staged writes decide this key, and then its value or None for gone."""
         keys = self._keys.get(database, {})

@@ -1,0 +1,71 @@
+"""What a killed process leaves behind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import pytest
+
+from coord.store.environment import Environment, Identity
+from coord.store.events import LmdbEventStore
+from coord.store.ports import StorageCorrupt
+from tests.store.records import records
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+IDENTITY = Identity("c1", 1)
+
+
+def write_until_killed(path: str, entries: int) -> int:
+    """The last index that the child called durable before it was killed with SIGKILL."""
+    command = [sys.executable, "-m", "tests.store.writing_child", path]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        for _ in range(entries):
+            assert child.stdout.readline()
+        child.kill()
+        return max([int(line) for line in child.stdout.read().split()], default=0)
+
+
+def test_a_killed_process_leaves_a_consistent_prefix(tmp_path: Path) -> None:
+    """Every time: nothing that was called durable is missing, and all of a commit is there."""
+    path = str(tmp_path / "node")
+    for entries in (1, 40, 7, 100):
+        acknowledged = write_until_killed(path, entries)
+        environment = Environment.open(path, identity=IDENTITY, create=False)
+        durable = len(environment.range("events", b"", b""))
+        assert durable >= acknowledged
+        assert len(environment.range("raft_log", b"", b"")) >= durable
+        store = LmdbEventStore(environment)
+        raft_index, tables = store.load_state()
+        covered = durable - durable % 3
+        assert (raft_index, store.last_index) == (covered, covered)
+        if covered:
+            assert tables["hosts"]["newest"] == str(covered).encode()
+        assert list(store.scan(1, covered + 1)) == list(records(1, covered))
+        store.flush()
+        environment.close()
+
+
+def test_a_damaged_entry_is_named(tmp_path: Path) -> None:
+    """With its file, its index and what to do, and never returned as if it were whole."""
+    environment = Environment.open(str(tmp_path / "node"), identity=IDENTITY)
+    store = LmdbEventStore(environment)
+    store.append(records(1, 3), 1)
+    key = (2).to_bytes(8, "big")
+    stored = environment.get("events", key)
+    assert stored is not None
+    no_record = b"\xff\xff"
+    for damaged in (
+        stored[:-1] + bytes([stored[-1] ^ 1]),
+        zlib.crc32(no_record).to_bytes(4, "big") + no_record,
+        b"",
+    ):
+        environment.stage("events", key, damaged)
+        with pytest.raises(StorageCorrupt, match=r"data.mdb, entry 2: .*start it with an empty"):
+            store.read(1, 10)
+        with pytest.raises(StorageCorrupt, match="entry 2"):
+            list(store.scan(1, 10))
+    environment.close()
