@@ -105,8 +105,8 @@ FORBIDDEN = [
     ("loud_skips", "tests/a.py", "@pytest.mark.skip\ndef test(): ..."),
     ("loud_skips", "tests/a.py", "@pytest.mark.skipif(True)\ndef test(): ..."),
     ("loud_skips", "tests/a.py", "pytest.skip()"),
-    ("no_sleep_for_luck", "tests/a.py", "time.sleep(0.5)"),
-    ("no_sleep_for_luck", "tests/a.py", "async def test():\n    await asyncio.sleep(delay)"),
+    ("no_sleep_for_luck", "tests/test_a.py", "time.sleep(0.5)"),
+    ("no_sleep_for_luck", "tests/test_a.py", "async def test():\n    await asyncio.sleep(delay)"),
     ("finished", "coord/a.py", "a = 1  # TO" + "DO: two"),
     ("finished", "coord/a.py", "path = '/ho" + "me/somebody/coord'"),
 ]
@@ -128,8 +128,8 @@ ALLOWED = [
     ("owned_tasks", "coord/node/a.py", "group.create_task(run())"),
     ("owned_tasks", "coord/node/a.py", "self.task = asyncio.create_task(run())"),
     ("loud_skips", "tests/a.py", "pytest.skip('there is no torch')"),
-    ("no_sleep_for_luck", "tests/a.py", "while not ready():\n    time.sleep(0.01)"),
-    ("no_sleep_for_luck", "tests/a.py", "async def test():\n    await asyncio.sleep(0)"),
+    ("no_sleep_for_luck", "tests/test_a.py", "while not ready():\n    time.sleep(0.01)"),
+    ("no_sleep_for_luck", "tests/test_a.py", "async def test():\n    await asyncio.sleep(0)"),
 ]
 
 
