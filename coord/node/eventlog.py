@@ -23,6 +23,7 @@ class EventLog:
         self._recent: deque[tuple[Recorded, int]] = deque()
         self._recent_bytes = 0
         self._news: asyncio.Future[None] | None = None
+        self._closed = False
 
     @property
     def first_index(self) -> int:
@@ -44,14 +45,21 @@ class EventLog:
             or self._recent_bytes > self._limits.recent_bytes
         ) and self._recent:
             self._recent_bytes -= self._recent.popleft()[1]
-        if self._news is not None and records:
-            self._news.set_result(None)
-            self._news = None
+        if records:
+            self._wake()
 
     def replaced(self) -> None:
         """A snapshot took the place of everything."""
         self._recent.clear()
         self._recent_bytes = 0
+        self._wake()
+
+    def close(self) -> None:
+        """Nothing more will come: nobody waits any longer."""
+        self._closed = True
+        self._wake()
+
+    def _wake(self) -> None:
         if self._news is not None:
             self._news.set_result(None)
             self._news = None
@@ -74,18 +82,18 @@ class EventLog:
         """Until an entry after `index` exists; False when none came in time."""
         try:
             async with asyncio.timeout(timeout_s):
-                while self.store.last_index <= index:
+                while self.store.last_index <= index and not self._closed:
                     if self._news is None:
                         self._news = asyncio.get_running_loop().create_future()
                     await asyncio.shield(self._news)
         except TimeoutError:
             return False
-        return True
+        return self.store.last_index > index
 
     async def watch(self, start: int) -> AsyncIterator[Recorded]:
-        """Every entry from `start` on, for ever. A reader that falls behind reads from disk."""
+        """Every entry from `start` on, until the node stops. Who falls behind reads from disk."""
         at = max(1, start)
-        while True:
+        while not self._closed:
             records = self.read(at, CHUNK)
             for record in records:
                 yield record

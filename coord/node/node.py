@@ -114,6 +114,7 @@ class Node:
         self._status: RaftStatus = log.status()
         self._main: asyncio.Task[None] | None = None
         self._stopping = False
+        self._stopped = False
         self.failure: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
 
     # Life
@@ -130,14 +131,23 @@ class Node:
         await self.log.start(self.machine)
         self._status_changed(self.log.status())
 
-    async def stop(self) -> None:
-        """End every conversation and every wait, flush, and leave the loop clean. Idempotent."""
+    async def end_conversations(self) -> None:
+        """Take nothing more, and answer everybody who waits. Idempotent."""
         if self._stopping:
             return
         self._stopping = True
         self.proposer.lead(0)
-        self.sessions.refuse_all("stopping", "this server is stopping; connect to another")
         self.requests.close("stopping")
+        self.sessions.refuse_all("stopping", "this server is stopping; connect to another")
+        self.reads.close()
+        self.events.close()
+
+    async def stop(self) -> None:
+        """End every conversation and every wait, flush, and leave the loop clean. Idempotent."""
+        await self.end_conversations()
+        if self._stopped:
+            return
+        self._stopped = True
         if self._main is not None:
             self._main.cancel()
             await asyncio.gather(self._main, return_exceptions=True)
@@ -156,7 +166,10 @@ class Node:
             return
         log.critical("node_halted", node=self.config.node, error=f"{type(error).__name__}: {error}")
         self.proposer.lead(0)
+        self.requests.close("stopping")
         self.sessions.refuse_all("stopping", "this server has halted; connect to another")
+        self.reads.close()
+        self.events.close()
         self.failure.set_result(error)
 
     # What it knows
@@ -253,7 +266,7 @@ class Node:
         return self.state.meta.applied_index
 
     def watch(self, from_index: int) -> AsyncIterator[Recorded]:
-        """Every entry from there on, for ever."""
+        """Every entry from there on, until the node stops."""
         return self.events.watch(from_index)
 
     def beat(self, session: Session, beat: Beat) -> None:

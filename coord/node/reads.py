@@ -59,6 +59,13 @@ class Reads:
         finally:
             future.cancel()
 
+    def close(self) -> None:
+        """The node stops: whoever waits learns it now."""
+        for future in (*self._asked, *self._waiting):
+            if not future.done():
+                future.set_exception(ReadUnavailable("this server is stopping; ask another"))
+        self._asked, self._waiting, self._ready_at = [], [], 0
+
     def status_changed(self, status: RaftStatus) -> None:
         """A round asked of a former leader is asked again."""
         self._leader = status.leader

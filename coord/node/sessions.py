@@ -86,10 +86,10 @@ class Session:
             self.ready.set()
 
     def take(self, state: State, welcome: Callable[[], Welcome]) -> list[ToClient]:
-        """Everything to be sent now, in order; the session then owes nothing."""
+        """Everything to be sent now, in order; nothing more once the session is refused."""
         self.ready.clear()
         if self.refused is not None:
-            return [self.refused]
+            return []
         messages: list[ToClient] = []
         applied_index = state.meta.applied_index
         if self._leader_due:

@@ -1,0 +1,1 @@
+"""HTTP+JSON for people and tools, WebSocket+protobuf for agents and clients."""

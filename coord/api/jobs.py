@@ -1,0 +1,82 @@
+"""/v1/jobs"""
+
+from __future__ import annotations
+
+import msgspec
+from aiohttp import web
+
+from coord.api.errors import ApiError
+from coord.api.exchange import actor_of, answer, body_of, fresh, submit
+from coord.api.keys import NODE
+from coord.api.views import job_view
+from coord.model.entities import Job
+from coord.model.events import JobCancelRequested, JobResizeRequested, JobSubmitted
+from coord.model.spec import JobSpec, spec_problems
+
+routes = web.RouteTableDef()
+
+
+class ResizeBody(msgspec.Struct, forbid_unknown_fields=True):
+    role: str
+    replicas: int
+    reason: str = ""
+
+
+class ReasonBody(msgspec.Struct, forbid_unknown_fields=True):
+    reason: str = ""
+
+
+@routes.post("/v1/jobs")
+async def submit_job(request: web.Request) -> web.Response:
+    spec = await body_of(request, JobSpec)
+    problems = spec_problems(spec)
+    if problems:
+        said = "; ".join(f"{problem.path} {problem.message}" for problem in problems)
+        raise ApiError(400, "invalid", said, extra={"problems": problems})
+    result = await submit(request, JobSubmitted(spec, actor_of(request)), f"job {spec.name!r}")
+    state = request.app[NODE].state
+    job = state.jobs.get(spec.name)
+    view = job_view(state, job) if job is not None else {"name": spec.name}
+    return answer(request, view | {"index": result.index}, status=201)
+
+
+@routes.get("/v1/jobs")
+async def list_jobs(request: web.Request) -> web.Response:
+    await fresh(request)
+    state = request.app[NODE].state
+    jobs = sorted(state.jobs.values(), key=lambda job: job.submitted)
+    return answer(request, {"jobs": [job_view(state, job) for job in jobs]})
+
+
+@routes.get("/v1/jobs/{name}")
+async def show_job(request: web.Request) -> web.Response:
+    await fresh(request)
+    return answer(request, job_view(request.app[NODE].state, job_of(request)))
+
+
+@routes.post("/v1/jobs/{name}/cancel")
+async def cancel_job(request: web.Request) -> web.Response:
+    name = request.match_info["name"]
+    body = await body_of(request, ReasonBody)
+    event = JobCancelRequested(name, actor_of(request), body.reason)
+    result = await submit(request, event, f"job {name!r}")
+    return answer(request, {"index": result.index})
+
+
+@routes.post("/v1/jobs/{name}/resize")
+async def resize_job(request: web.Request) -> web.Response:
+    name = request.match_info["name"]
+    body = await body_of(request, ResizeBody)
+    event = JobResizeRequested(name, body.role, body.replicas, actor_of(request), body.reason)
+    subject = f"job {name!r}, role {body.role!r}, {body.replicas} replicas"
+    result = await submit(request, event, subject)
+    return answer(request, {"index": result.index})
+
+
+def job_of(request: web.Request) -> Job:
+    """The job that the path names."""
+    name = request.match_info["name"]
+    job = request.app[NODE].state.jobs.get(name)
+    if job is None:
+        raise ApiError(404, "unknown_job", f"no job {name!r}; see `coordctl job list`")
+    return job

@@ -1,0 +1,62 @@
+"""State as it is shown: entities with what belongs to them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from coord.core.state import State
+from coord.model.entities import Checkpoint, Host, Job
+from coord.model.spec import Resources
+
+
+def job_view(state: State, job: Job) -> dict[str, Any]:
+    """A job with its gangs, their tasks and the newest committed checkpoint."""
+    newest: Checkpoint | None = None
+    gangs = []
+    for key in job.gangs:
+        gang = state.gangs.get(key)
+        if gang is None:
+            continue
+        checkpoint = state.newest_checkpoint(key)
+        if checkpoint is not None and (newest is None or checkpoint.step > newest.step):
+            newest = checkpoint
+        gangs.append(msgspec.structs.asdict(gang) | {"tasks": []})
+    by_key = {gang["key"]: gang["tasks"] for gang in gangs}
+    for task in tasks_of(state, job):
+        if task.gang in by_key:
+            by_key[task.gang].append(task)
+    return msgspec.structs.asdict(job) | {"gangs": gangs, "checkpoint": newest}
+
+
+def tasks_of(state: State, job: Job) -> list[Any]:
+    """The job's tasks that still take something of a host, by generation, role and index."""
+    hosts = {
+        host: None for key in job.gangs if (gang := state.gangs.get(key)) for host in gang.hosts
+    }
+    found = {}
+    for name in hosts:
+        host = state.hosts.get(name)
+        for key in host.tasks if host is not None else ():
+            task = state.tasks.get(key)
+            if task is not None and task.job == job.name:
+                found[key] = task
+    for gang_key in job.gangs:
+        gang = state.gangs.get(gang_key)
+        for key in gang.live if gang is not None else ():
+            if key in state.tasks:
+                found[key] = state.tasks[key]
+    return sorted(found.values(), key=lambda task: (task.generation, task.role, task.index))
+
+
+def host_view(state: State, host: Host) -> dict[str, Any]:
+    """A host with how long ago it was heard, in log time, and what is free on it."""
+    taken = [state.tasks[key] for key in host.tasks if key in state.tasks]
+    free = Resources(
+        devices=host.devices - sum(len(task.devices) for task in taken),
+        cpu_millis=host.cpu_millis - sum(task.cpu_millis for task in taken),
+        memory_mib=host.memory_mib - sum(task.memory_mib for task in taken),
+    )
+    ago_ms = state.meta.now_ms - state.last_seen_ms[host.slot]
+    return msgspec.structs.asdict(host) | {"last_seen_ms_ago": ago_ms, "free": free}

@@ -1,0 +1,295 @@
+"""A server process: storage, replicated log, node and API, put together, run and taken apart."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import ipaddress
+import os
+import random
+import signal
+import socket
+import ssl
+import sys
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from coord import __version__
+from coord.api.app import make_app
+from coord.model.settings import Settings
+from coord.node.config import Intervals, Limits, NodeConfig, Retention
+from coord.node.node import Node
+from coord.node.ports import SystemClock
+from coord.raft.ports import Member, PeerBus, ReplicatedLog
+from coord.raft.pysyncobj_log import PySyncObjLog
+from coord.raft.single import SingleNodeLog
+from coord.raft.timings import RaftTimings
+from coord.store.environment import Environment, Identity
+from coord.store.events import LmdbEventStore
+from coord.store.ports import (
+    DataDirectoryInUse,
+    StorageCorrupt,
+    StorageFull,
+    WrongDataDirectory,
+)
+
+EXIT_HALTED = 70
+"""The node stopped itself: its state, its storage or its code cannot be trusted."""
+TRANSFER_S = 2.0
+SHUTDOWN_S = 1.0
+"""For answers under way when the server stops."""
+
+log = structlog.get_logger()
+
+
+class StartFailed(Exception):
+    """The server did not start; the message names the value that is wrong and what to do."""
+
+
+class ServerConfig(msgspec.Struct, frozen=True):
+    """All of one server. Addresses are `host:port`.
+
+    `members` is the first configuration of the cluster; once the data directory holds one, that
+    counts. Without `peer_listen` the server is a cluster of one for good.
+    """
+
+    node: int
+    data_dir: str
+    api_listen: str
+    peer_listen: str = ""
+    members: tuple[Member, ...] = ()
+    cluster: str = "coord"
+    name: str = ""
+    settings: Settings = Settings()
+    timings: RaftTimings = RaftTimings()
+    limits: Limits = Limits()
+    intervals: Intervals = Intervals()
+    retention: Retention = Retention()
+    snapshot_entries: int = 100_000
+    snapshot_bytes: int = 64 * 1024 * 1024
+    api_ssl: ssl.SSLContext | None = None
+    peer_ssl: ssl.SSLContext | None = None
+
+
+async def run_server(
+    config: ServerConfig,
+    ready: Callable[[str], None] | None,
+    stop: asyncio.Event,
+    *,
+    handle_signals: bool = True,
+) -> int:
+    """Run until `stop` is set, or SIGTERM or SIGINT comes; returns the exit code.
+
+    `ready` is called with the API's URL once it listens (a leader may not be known yet). Raises
+    StartFailed.
+    """
+    if not structlog.is_configured():
+        configure_logs()
+    async with AsyncExitStack() as stack:
+        node = await _start(config, stack)
+        if handle_signals:
+            _stop_on_signals(stop, stack)
+        node.failure.add_done_callback(lambda _: stop.set())
+        _settle_memory()
+        url = f"{'https' if config.api_ssl else 'http'}://{config.api_listen}"
+        log.info("server_ready", node=config.node, url=url, version=__version__)
+        if ready is not None:
+            ready(url)
+        await stop.wait()
+        if node.failure.done():
+            return EXIT_HALTED
+        await _hand_over(node)
+    log.info("server_stopped", node=config.node)
+    return 0
+
+
+def configure_logs() -> None:
+    """One line an event on stderr, for people and for machines alike."""
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"]),
+        ],
+        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+
+
+async def _start(config: ServerConfig, stack: AsyncExitStack) -> Node:
+    _check(config)
+    api_socket = _listen(config)
+    stack.callback(api_socket.close)
+    environment = _open(config)
+    stack.callback(environment.close)
+    replicated, bus = _make_log(config, environment)
+    try:
+        node = Node(
+            replicated, bus, LmdbEventStore(environment), SystemClock(), _node_config(config)
+        )
+        stack.push_async_callback(node.stop)
+        await node.start()
+    except (OSError, StorageCorrupt, StorageFull, WrongDataDirectory) as error:
+        raise StartFailed(_explained(config, error)) from error
+    runner = web.AppRunner(
+        make_app(node, boot=os.urandom(8).hex()),
+        access_log=None,
+        handle_signals=False,
+        shutdown_timeout=SHUTDOWN_S,
+    )
+    await runner.setup()
+    stack.push_async_callback(runner.cleanup)
+    await web.SockSite(runner, api_socket, ssl_context=config.api_ssl).start()
+    # Conversations must end before the runner waits for their handlers.
+    stack.push_async_callback(node.end_conversations)
+    return node
+
+
+def _check(config: ServerConfig) -> None:
+    problems = list(config.settings.problems())
+    if config.node < 1:
+        problems.append(f"node is {config.node}; it must be at least 1")
+    if not config.cluster:
+        problems.append("cluster is empty; give the cluster an id")
+    for name in ("api_listen", "peer_listen"):
+        address = getattr(config, name)
+        if not address and name == "peer_listen":
+            continue
+        host, port = _split(name, address)
+        if not 0 <= port <= 65_535:
+            problems.append(f"{name} is {address!r}; the port must be 0 to 65535")
+        secured = config.api_ssl if name == "api_listen" else config.peer_ssl
+        if secured is None and not _is_loopback(host):
+            problems.append(
+                f"{name} is {address!r}, which others can reach; without certificates only "
+                "loopback addresses such as 127.0.0.1 are served"
+            )
+    if config.peer_listen and config.node not in [member.node for member in config.members]:
+        problems.append(
+            f"node {config.node} is not among the members "
+            f"{[member.node for member in config.members]}; name it there with its addresses"
+        )
+    if problems:
+        raise StartFailed("; ".join(problems))
+
+
+def _split(name: str, address: str) -> tuple[str, int]:
+    host, separator, port = address.rpartition(":")
+    if not separator or not port.isdigit():
+        raise StartFailed(f"{name} is {address!r}; it must be HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _listen(config: ServerConfig) -> socket.socket:
+    host, port = _split("api_listen", config.api_listen)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    api_socket = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        api_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        api_socket.bind((host, port))
+        api_socket.listen(512)
+        api_socket.setblocking(False)
+    except OSError as error:
+        api_socket.close()
+        raise StartFailed(
+            f"api_listen is {config.api_listen!r}: {error.strerror}; is another server using that "
+            "port? Stop it, or choose another"
+        ) from error
+    return api_socket
+
+
+def _open(config: ServerConfig) -> Environment:
+    try:
+        os.makedirs(config.data_dir, exist_ok=True)
+        return Environment.open(
+            config.data_dir, identity=Identity(config.cluster, config.node), create=True
+        )
+    except (
+        OSError,
+        DataDirectoryInUse,
+        StorageCorrupt,
+        StorageFull,
+        WrongDataDirectory,
+    ) as error:
+        raise StartFailed(f"data_dir is {config.data_dir!r}: {error}") from error
+
+
+def _make_log(
+    config: ServerConfig, environment: Environment
+) -> tuple[ReplicatedLog, PeerBus | None]:
+    if not config.peer_listen:
+        own = [member for member in config.members if member.node == config.node]
+        member = own[0] if own else Member(config.node, "", config.api_listen)
+        return SingleNodeLog(member, environment), None
+    replicated = PySyncObjLog(
+        config.node,
+        config.members,
+        environment,
+        config.timings,
+        ssl_context=config.peer_ssl,
+        rng=random.Random(),
+    )
+    return replicated, replicated.bus
+
+
+def _node_config(config: ServerConfig) -> NodeConfig:
+    return NodeConfig(
+        node=config.node,
+        cluster=config.cluster,
+        settings=config.settings,
+        name=config.name or f"node-{config.node}",
+        api_address=config.api_listen,
+        dump_directory=config.data_dir,
+        snapshot_entries=config.snapshot_entries,
+        snapshot_bytes=config.snapshot_bytes,
+        limits=config.limits,
+        retention=config.retention,
+        intervals=config.intervals,
+        version=__version__,
+    )
+
+
+def _explained(config: ServerConfig, error: Exception) -> str:
+    if isinstance(error, OSError) and not isinstance(error, StorageFull):
+        return (
+            f"peer_listen is {config.peer_listen!r}: {error}; is another server using that port? "
+            "Stop it, or choose another"
+        )
+    return f"data_dir is {config.data_dir!r}: {error}"
+
+
+def _stop_on_signals(stop: asyncio.Event, stack: AsyncExitStack) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+        stack.callback(loop.remove_signal_handler, number)
+
+
+def _settle_memory() -> None:
+    """What lives as long as the server is not looked at by the collector again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
+
+
+async def _hand_over(node: Node) -> None:
+    """A leader that goes leaves the office to another, so that nobody waits for an election."""
+    status = node.log.status()
+    if node.leading and status.connected:
+        moved = await node.log.transfer_leadership(0, TRANSFER_S)
+        log.info("leadership_handed_over", moved=moved)
