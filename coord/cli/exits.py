@@ -31,7 +31,7 @@ Exit codes:
   1  failed, or refused for certain
   2  usage: a flag, an argument or a file that cannot be understood
   3  no server could be reached in time; nothing was changed
-  4  outcome unknown: the request may have happened
+  4  outcome unknown: the request may have happened, as the message says
   5  replay only: the file is cut off; what is there reproduced the record
   130  interrupted with Ctrl-C
 """
@@ -85,6 +85,8 @@ def _client_failure(error: BaseException) -> Failure | None:
         return None
     if isinstance(error, errors.OutcomeUnknown):
         return NotKnown(f"{error}\nIt may have happened: look at the state before asking again.")
+    if isinstance(error, errors.DoneButUnread):
+        return NotKnown(f"{error}\nIt has happened: do not ask again.")
     if isinstance(error, errors.Unavailable):
         return NoServer(f"{error}\nNothing was changed.")
     return Failure(str(error))

@@ -25,18 +25,28 @@ COUNTED = frozenset(
 )
 """Listed only when refused or when something was decided upon them."""
 
+
+def only_counted(recorded: Recorded) -> bool:
+    """Routine: nothing was refused and nothing decided upon it."""
+    return (
+        not recorded.decisions and not recorded.rejection and type(recorded.entry.event) in COUNTED
+    )
+
+
 PHASES = ("detection", "stop", "placement", "start", "resume")
 
 
 class Line(msgspec.Struct, frozen=True):
     """One event or decision. `ref` is what causes name it by: `17` or `17.0`.
 
-    `at_ms` is log time since the start of the file. `rejection` and `duplicate_of` are the event's.
+    `at_ms` is log time since the start of the file, `wall_ms` the leader's clock; `rejection` and
+    `duplicate_of` are the event's.
     """
 
     ref: str
     index: int
     at_ms: int
+    wall_ms: int
     kind: str
     what: str
     subject: str
@@ -94,9 +104,15 @@ class Narrowing(msgspec.Struct, frozen=True):
     last: int = 0
     everything: bool = False
     """Heartbeats, clock ticks, progress and shards too."""
+    refs: frozenset[str] | None = None
+    """Only these events and decisions, as causes name them."""
 
     def wants_index(self, index: int) -> bool:
         return index >= self.first and (not self.last or index <= self.last)
+
+    def reaches(self, ref: str) -> bool:
+        """Whether `ref` stands no later than the last index."""
+        return not self.last or int(ref.partition(".")[0] or 0) <= self.last
 
     def wants(self, job: str, hosts: tuple[str, ...]) -> bool:
         return (not self.job or self.job == job) and (not self.host or self.host in hosts)
@@ -159,8 +175,7 @@ class Timeline:
             totals.heartbeats += len(event.slots)  # type: ignore[union-attr]
         totals.last_index = recorded.entry.index
         totals.lasted_ms = recorded.now_ms - self._start_ms
-        quiet = not recorded.decisions and not recorded.rejection
-        if quiet and not self._narrowing.everything and event_type in COUNTED:
+        if not self._narrowing.everything and only_counted(recorded):
             return []
         return self._tell(recorded)
 
@@ -170,6 +185,7 @@ class Timeline:
             report
             for _, report in sorted(self._open.items())
             if self._narrowing.wants(report.job, report.hosts)
+            and self._narrowing.reaches(report.opened)
         ]
 
     def finish(self) -> Totals:
@@ -183,10 +199,11 @@ class Timeline:
         totals.decisions += len(recorded.decisions)
         totals.refused += bool(recorded.rejection)
         totals.duplicates += bool(recorded.duplicate_of)
-        index, at_ms = recorded.entry.index, recorded.now_ms - (self._start_ms or 0)
+        index, wall_ms = recorded.entry.index, recorded.entry.wall_ms
+        at_ms = recorded.now_ms - (self._start_ms or 0)
         said = self._with_hosts(said_of_event(recorded.entry.event))
         event_line = Line(
-            event_cause(index), index, at_ms, "event", type(recorded.entry.event).__name__,
+            event_cause(index), index, at_ms, wall_ms, "event", type(recorded.entry.event).__name__,
             said.subject, said.text, (), recorded.rejection, recorded.duplicate_of,
             said.job, said.hosts,
         )  # fmt: skip
@@ -195,8 +212,9 @@ class Timeline:
             self._learn(decision)
             said = self._with_hosts(said_of_decision(decision, recorded.now_ms))
             line = Line(
-                decision_cause(index, ordinal), index, at_ms, "decision", type(decision).__name__,
-                said.subject, said.text, decision.causes, "", 0, said.job, said.hosts,
+                decision_cause(index, ordinal), index, at_ms, wall_ms, "decision",
+                type(decision).__name__, said.subject, said.text, decision.causes, "", 0,
+                said.job, said.hosts,
             )  # fmt: skip
             items.append(line)
             items += self._incident(decision, line)
@@ -208,6 +226,9 @@ class Timeline:
         narrowing = self._narrowing
         if not narrowing.wants_index(event.index):
             return []
+        if narrowing.refs is not None:
+            kept = [item for item in items if item.ref in narrowing.refs]
+            return [event, *kept] if kept or event.ref in narrowing.refs else []
         if not narrowing.job and not narrowing.host:
             return [event, *items]
         wanted = {item.ref for item in items if narrowing.wants(item.job, item.hosts)}

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import click
 
 from coord.cli.timeline import PHASES, IncidentReport, Item, Line, Totals
-from coord.cli.wording import clock_text, count_text, phase_text
+from coord.cli.wording import clock_text, count_text, phase_text, time_of_day_text
 from coord.model import decisions as d
 from coord.model import events as e
 
 TIME_WIDTH = 13
 REF_WIDTH = 9
-NAME_WIDTH = 20
+NAME_WIDTH = 21
 
 RED = (
     d.HostLost,
@@ -50,14 +52,21 @@ TINTS: dict[str, str] = {
 }
 
 
-def item_text(item: Item, colour: bool = False) -> str:
-    """One item as one or more lines, without the last line's end."""
-    return _line_text(item, colour) if isinstance(item, Line) else incident_text(item, colour)
+def item_text(item: Item, colour: bool = False, wall: bool = False) -> str:
+    """One item as one or more lines, without the last line's end.
+
+    `wall`: with the time of day (UTC) instead of the log time since the start.
+    """
+    if isinstance(item, Line):
+        return _line_text(item, colour, wall)
+    return incident_text(item, colour)
 
 
-def _line_text(line: Line, colour: bool) -> str:
+def _line_text(line: Line, colour: bool, wall: bool) -> str:
     is_event = line.kind == "event"
-    time = f"+{clock_text(line.at_ms)}" if is_event else ""
+    time = ""
+    if is_event:
+        time = time_of_day_text(line.wall_ms) if wall else f"+{clock_text(line.at_ms)}"
     name = line.what if is_event else f"  {line.what}"
     words = [word for word in (line.subject, line.text) if word]
     told = "  ".join(words)
@@ -121,6 +130,6 @@ def totals_text(totals: Totals) -> str:
     entries = count_text(totals.entries, "entry", "entries")
     lines = [
         f"{entries}{span} over {clock_text(totals.lasted_ms)}: {', '.join(counts)}",
-        f"events: {kinds or 'none'}",
+        *textwrap.wrap(f"events: {kinds or 'none'}", 100, subsequent_indent="  "),
     ]
     return "\n".join(lines)

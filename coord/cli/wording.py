@@ -36,6 +36,14 @@ def clock_text(duration_ms: int) -> str:
     return f"{duration_ms // HOUR_MS}h{minutes.rjust(10, '0')}"
 
 
+def time_of_day_text(wall_ms: int) -> str:
+    """Milliseconds since 1970 as the time of that day in UTC: `09:15:02.120`."""
+    of_day_ms = wall_ms % DAY_MS
+    hours, minutes = of_day_ms // HOUR_MS, of_day_ms % HOUR_MS // MINUTE_MS
+    seconds, rest_ms = of_day_ms % MINUTE_MS // SECOND_MS, of_day_ms % SECOND_MS
+    return f"{hours:02d}:{minutes:02d}:{seconds:02d}.{rest_ms:03d}"
+
+
 def phase_text(duration_ms: int) -> str:
     """A phase of an incident: its duration, or `-` when it was not reached."""
     return "-" if duration_ms < 0 else clock_text(duration_ms)

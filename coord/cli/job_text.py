@@ -1,0 +1,196 @@
+"""Jobs as rows and paragraphs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from coord.cli.output import Column
+from coord.cli.wording import age_text, clock_text, count_text, phase_text, resources_text
+from coord.client.views import GangView, JobView
+from coord.model.entities import ENDED_GANG, GangPhase, Incident, Task, TaskStatus
+from coord.model.spec import RoleSpec
+
+JOB_COLUMNS = (
+    Column("JOB"),
+    Column("STATUS", status=True),
+    Column("GEN", right=True),
+    Column("TASKS", right=True),
+    Column("STEP", right=True),
+    Column("RESTARTS", right=True),
+    Column("AGE", right=True),
+    Column("WHY"),
+)
+TASK_COLUMNS = (
+    Column("TASK"),
+    Column("STATUS", status=True),
+    Column("HOST"),
+    Column("DEVICES"),
+    Column("STEP", right=True),
+    Column("PID", right=True),
+)
+INCIDENT_COLUMNS = (
+    Column("INCIDENT", right=True),
+    Column("STATUS", status=True),
+    Column("GANG"),
+    Column("CAUSE"),
+    Column("ABOUT"),
+    Column("COST"),
+    Column("LOST", right=True),
+)
+
+
+def job_row(job: JobView, now_ms: int) -> tuple[str, ...]:
+    """One line of `job list`. `now_ms` is log time, -1 when it is not known."""
+    running = sum(task.status == TaskStatus.RUNNING for gang in job.gangs for task in gang.tasks)
+    step = max((gang.step for gang in job.gangs), default=-1)
+    return (
+        job.name,
+        job.status,
+        str(job.generation or "-"),
+        f"{running}/{sum(job.replicas)}",
+        step_text(step),
+        str(sum(gang.restarts for gang in job.gangs)),
+        age_text((job.ended_ms or now_ms) - job.submitted_ms) if now_ms >= 0 else "-",
+        job_why(job),
+    )
+
+
+def job_why(job: JobView) -> str:
+    """Why it is not simply running: the end's reason, or what its first waiting gang waits for."""
+    if job.reason:
+        return f"{job.reason}: {job.detail}" if job.detail else job.reason
+    for gang in job.gangs:
+        if gang.queue_reason:
+            return waiting_text(gang)
+    return ""
+
+
+def waiting_text(gang: GangView) -> str:
+    """`devices: needs 4, 2 free`; empty when the gang waits for nothing."""
+    detail = f": {gang.queue_detail}" if gang.queue_detail else ""
+    return f"{gang.queue_reason}{detail}" if gang.queue_reason else ""
+
+
+def step_text(step: int) -> str:
+    return "-" if step < 0 else str(step)
+
+
+def job_pairs(job: JobView, now_ms: int) -> list[tuple[str, str]]:
+    """The head of `job show`."""
+    checkpoint = job.checkpoint
+    saved = (
+        f"step {checkpoint.step}, generation {checkpoint.generation}, {checkpoint.path}"
+        if checkpoint
+        else "none committed"
+    )
+    lasted = (job.ended_ms if job.ended else now_ms) - job.submitted_ms
+    age = f"{age_text(lasted)}, " if now_ms >= 0 or job.ended else ""
+    return [
+        ("job", job.name),
+        ("status", job.status),
+        ("reason", job_why(job)),
+        ("age", f"{age}submitted at index {job.submitted} by {job.actor or 'nobody named'}"),
+        ("ended", f"at index {job.ended}" if job.ended else ""),
+        ("checkpoint", saved),
+        *(
+            (f"role {role.name}", role_text(role, wanted))
+            for role, wanted in zip(job.spec.roles, job.replicas, strict=False)
+        ),
+    ]
+
+
+def role_text(role: RoleSpec, wanted: int) -> str:
+    """`4 replicas (2 to 8), gang, 1 spare, each 1 device: python train.py`"""
+    bounds = f" ({role.smallest} to {role.largest})" if role.smallest != role.largest else ""
+    traits = [
+        "gang" if role.gang else "independent",
+        *(["exclusive"] if role.exclusive else []),
+        *(["service"] if role.service else []),
+        *([count_text(role.spares, "spare")] if role.spares else []),
+    ]
+    needs = role.resources
+    each = resources_text(needs.devices, needs.cpu_millis, needs.memory_mib)
+    command = " ".join(role.command)
+    return f"{count_text(wanted, 'replica')}{bounds}, {', '.join(traits)}, each {each}: {command}"
+
+
+def gang_lines(gang: GangView, now_ms: int) -> list[str]:
+    """The state of one gang, and why."""
+    head = f"gang {gang.key}  {gang.phase}"
+    if gang.generation:
+        head += f", generation {gang.generation} of {count_text(gang.size, 'task')}"
+    if gang.step >= 0:
+        head += f", at step {gang.step}"
+    lines = [head]
+    if gang.phase not in ENDED_GANG:
+        if gang.queue_reason:
+            lines.append(f"  waits for {waiting_text(gang)}")
+        if gang.phase == GangPhase.WAITING and gang.not_before_ms > now_ms >= 0:
+            lines.append(f"  starts again in {clock_text(gang.not_before_ms - now_ms)}")
+        if gang.awaits_fence:
+            lines.append(f"  waits until fenced: {', '.join(gang.awaits_fence)}")
+    if gang.restarts:
+        budgets = (
+            ("user", gang.restarts_user),
+            ("infrastructure", gang.restarts_infrastructure),
+            ("preemption", gang.restarts_preemption),
+            ("unknown", gang.restarts_unknown),
+        )
+        spent = ", ".join(f"{count} {cause}" for cause, count in budgets if count)
+        lines.append(f"  restarts: {gang.restarts}{f' ({spent})' if spent else ''}")
+    if gang.restore:
+        lines.append(f"  started from step {gang.restore_step}, {gang.restore}")
+    spares = [hold.host for hold in gang.holds if hold.spare]
+    if spares:
+        lines.append(f"  spare places: {', '.join(spares)}")
+    return lines
+
+
+def task_row(task: Task) -> tuple[str, ...]:
+    return (
+        task.key,
+        task.status,
+        task.host,
+        ",".join(map(str, task.devices)) or "-",
+        step_text(task.step),
+        str(task.pid or "-"),
+    )
+
+
+def incident_row(incident: Incident) -> tuple[str, ...]:
+    """One line of `incident list`: how each phase went that was reached."""
+    phases = " ".join(
+        f"{name} {phase_text(duration)}" for name, duration in phases_of(incident) if duration >= 0
+    )
+    ended = "resolved" if incident.resolved else "ended"
+    status = "open" if incident.closed_ms < 0 else ended
+    return (
+        str(incident.incident),
+        status,
+        f"{incident.gang}#{incident.generation}",
+        incident.cause,
+        f"{incident.subject}{f': {incident.detail}' if incident.detail else ''}",
+        phases,
+        count_text(incident.lost_steps, "step") if incident.closed_ms >= 0 else "-",
+    )
+
+
+def phases_of(incident: Incident) -> list[tuple[str, int]]:
+    """Name and milliseconds of each phase, each from the end of the one before; -1: not reached."""
+    marks: Sequence[tuple[str, int]] = (
+        ("detection", incident.opened_ms),
+        ("stop", incident.stopped_ms),
+        ("placement", incident.placed_ms),
+        ("start", incident.started_ms),
+        ("resume", incident.closed_ms if incident.resolved else -1),
+    )
+    phases = []
+    before = incident.last_sign_ms
+    for name, mark in marks:
+        phases.append((name, mark - before if mark >= 0 else -1))
+        before = mark if mark >= 0 else before
+    return phases
+
+
+def incidents_of(job: str, incidents: Iterable[Incident]) -> list[Incident]:
+    return [incident for incident in incidents if incident.job == job]

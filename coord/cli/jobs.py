@@ -1,0 +1,186 @@
+"""`coordctl job`: submit, list, show, logs, cancel, resize."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from coord.cli.completion import job_names
+from coord.cli.exits import Failure
+from coord.cli.job_text import (
+    INCIDENT_COLUMNS,
+    JOB_COLUMNS,
+    TASK_COLUMNS,
+    gang_lines,
+    incident_row,
+    job_pairs,
+    job_row,
+    job_why,
+    task_row,
+)
+from coord.cli.jobfile import read_job
+from coord.cli.joblogs import TaskOutput
+from coord.cli.output import print_json, print_pairs, print_table
+from coord.cli.session import Session, log_time_ms, session_options
+from coord.model.entities import JobStatus
+
+if TYPE_CHECKING:
+    from coord.client import Client
+    from coord.client.views import IncidentView, JobView
+
+POLL_S = 0.5
+
+
+@click.group()
+def job() -> None:
+    """Submit, look at, resize and cancel jobs; read what their tasks print."""
+
+
+@job.command("submit")
+@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True))
+@click.option("--dry-run", is_flag=True, help="Only check the file; no server is asked.")
+@click.option("--wait", is_flag=True, help="Follow the job to its end; exit 1 unless it completed.")
+@session_options
+def submit(session: Session, file: str, dry_run: bool, wait: bool) -> None:
+    """Submit the job in FILE, YAML or JSON; - reads standard input."""
+    content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    spec = read_job(content, "stdin" if file == "-" else file)
+    if dry_run:
+        if session.json:
+            print_json(spec)
+        else:
+            click.echo(f"{file} is a valid job; without --dry-run it would be submitted")
+        return
+
+    async def submit_it(client: Client) -> JobView:
+        submitted = await client.submit_job(spec)
+        click.echo(f"submitted {spec.name} at index {submitted.submitted}", err=True)
+        return await _until_ended(client, spec.name) if wait else submitted
+
+    view = session.ask(submit_it)
+    if session.json:
+        print_json(view)
+    elif not wait:
+        click.echo(f"{view.name}  {view.status}{f'  {job_why(view)}' if job_why(view) else ''}")
+    if wait and view.status != JobStatus.COMPLETED:
+        raise Failure(
+            f"job {view.name} ended as {view.status}: {job_why(view) or 'no reason recorded'}; "
+            f"see `coordctl job show {view.name}` and `coordctl job logs {view.name}`"
+        )
+
+
+async def _until_ended(client: Client, name: str) -> JobView:
+    """Say on stderr how the job goes until it has ended."""
+    told = ""
+    while True:
+        view = await client.job(name)
+        step = max((gang.step for gang in view.gangs), default=-1)
+        why = job_why(view)
+        now = f"{view.status}, generation {view.generation}{f', {why}' if why else ''}"
+        if now != told:
+            click.echo(f"{name}: {now}{f', at step {step}' if step >= 0 else ''}", err=True)
+            told = now
+        if view.finished:
+            return view
+        await asyncio.sleep(POLL_S)
+
+
+@job.command("list")
+@click.option("--all", "everything", is_flag=True, help="Ended jobs too.")
+@session_options
+def list_jobs(session: Session, everything: bool) -> None:
+    """Jobs that have not ended, oldest first."""
+
+    async def question(client: Client) -> tuple[list[JobView], int]:
+        return list(await client.jobs()), await log_time_ms(client)
+
+    jobs, now_ms = session.ask(question)
+    shown = [view for view in jobs if everything or not view.finished]
+    ended = len(jobs) - len(shown)
+    hint = f"no jobs run or wait; {ended} ended, shown with --all" if ended else "no jobs"
+    session.show(
+        shown,
+        lambda _: print_table(JOB_COLUMNS, [job_row(view, now_ms) for view in shown], hint),
+    )
+
+
+@job.command("show")
+@click.argument("name", shell_complete=job_names)
+@session_options
+def show_job(session: Session, name: str) -> None:
+    """Everything about one job: gangs, tasks, restore point, why it waits, its incidents."""
+
+    async def question(client: Client) -> tuple[JobView, list[IncidentView], int]:
+        view = await client.job(name)
+        incidents = [found for found in await client.incidents() if found.job == name]
+        return view, incidents, await log_time_ms(client)
+
+    view, incidents, now_ms = session.ask(question)
+    if session.json:
+        print_json({"job": view, "incidents": incidents, "applied_index": view.applied_index})
+        return
+    print_pairs(job_pairs(view, now_ms))
+    for gang in view.gangs:
+        click.echo()
+        click.echo("\n".join(gang_lines(gang, now_ms)))
+        if gang.tasks:
+            print_table(TASK_COLUMNS, [task_row(task) for task in gang.tasks])
+    if incidents:
+        click.echo()
+        print_table(INCIDENT_COLUMNS, [incident_row(found) for found in incidents])
+
+
+@job.command("cancel")
+@click.argument("name", shell_complete=job_names)
+@click.option("--reason", default="", help="Recorded in the log.")
+@session_options
+def cancel(session: Session, name: str, reason: str) -> None:
+    """End a job now; its tasks are stopped with their grace."""
+    view = session.ask(lambda client: client.cancel_job(name, reason=reason))
+    session.show(view, lambda _: click.echo(f"cancelling {name}"))
+
+
+@job.command("resize")
+@click.argument("name", shell_complete=job_names)
+@click.argument("role")
+@click.argument("replicas", type=click.IntRange(min=1))
+@click.option("--reason", default="", help="Recorded in the log.")
+@session_options
+def resize(session: Session, name: str, role: str, replicas: int, reason: str) -> None:
+    """Run ROLE of a job with another number of REPLICAS, within its min and max."""
+    view = session.ask(lambda client: client.resize_job(name, role, replicas, reason=reason))
+    session.show(view, lambda _: click.echo(f"{name}/{role} wants {replicas} replicas"))
+
+
+@job.command("logs")
+@click.argument("name", shell_complete=job_names)
+@click.option("--role", default="", help="Which role; the first one when not given.")
+@click.option("--index", default=0, show_default=True, help="Which of its tasks.")
+@click.option("--generation", default=0, help="Which run; the newest when not given.")
+@click.option(
+    "--stream", type=click.Choice(["stdout", "stderr"]), default="stdout", show_default=True
+)
+@click.option("-f", "--follow", is_flag=True, help="Go on, also into later generations.")
+@click.option("--offset", default=0, show_default=True, help="Bytes to skip from the start.")
+@session_options
+def logs(
+    session: Session,
+    name: str,
+    *,
+    role: str,
+    index: int,
+    generation: int,
+    stream: str,
+    follow: bool,
+    offset: int,
+) -> None:
+    """What a task printed, from its start."""
+
+    async def copy(client: Client) -> None:
+        await TaskOutput(client, name, role, index, stream).copy(generation, offset, follow)
+
+    session.ask(copy)
