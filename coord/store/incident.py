@@ -34,7 +34,8 @@ from coord.model.incident import INCIDENT_FORMAT, IncidentFooter, IncidentHeader
 from coord.store.incident_errors import IncidentCorrupt, IncidentError, IncidentTruncated
 from coord.store.incident_lines import LineDecoder, is_footer_line
 
-MAGIC = b"\x89coord-incident\n"
+MAGIC = b"\xc5coord-incident\n"
+"""Its first byte is no text, nor is it one flipped bit away from how JSON lines can begin."""
 END_MARK = b"coord-incident-end\n"
 FRAME_LIMIT_BYTES = 64 << 20
 
