@@ -22,6 +22,7 @@ from coord.client.channel import (
     Dialer,
     EventUnsendable,
     WebSocketDialer,
+    stop_if_cancelled,
 )
 from coord.client.errors import ClientClosed, InvalidRequest, ServerRefused
 from coord.client.inbox import PlanInbox, Superseded
@@ -219,6 +220,7 @@ class Agent:
         try:
             while True:
                 await self._connect_once()
+                stop_if_cancelled()
                 self._ring.advance()
                 await asyncio.sleep(self._backoff.next_s())
         finally:

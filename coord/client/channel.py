@@ -133,7 +133,7 @@ class WebSocketChannel:
         self._socket = socket
 
     async def send(self, message: ToServer) -> None:
-        for frame in _frames(message):
+        for frame in frames_of(message):
             try:
                 await self._socket.send_bytes(frame)
             except (aiohttp.ClientError, OSError, RuntimeError) as error:
@@ -162,7 +162,18 @@ class WebSocketChannel:
         return f"{self.server} closed the connection{f': {error}' if error else ''}"
 
 
-def _frames(message: ToServer) -> list[bytes]:
+def stop_if_cancelled() -> None:
+    """Raise CancelledError if this task was asked to end.
+
+    Python 3.11's TaskGroup forgets a cancellation that comes together with an error of the group;
+    whoever catches such an error and goes on must ask.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
+def frames_of(message: ToServer) -> list[bytes]:
     """The message's frame, or several for a Submit that would be too large for one."""
     try:
         frame = encode_to_server(message)
@@ -188,8 +199,8 @@ def _halves(message: Submit) -> list[bytes]:
     middle = len(message.submissions) // 2
     first = Submit(message.submissions[:middle], message.timeout_ms)
     second = Submit(message.submissions[middle:], message.timeout_ms)
-    frames = _frames(first)
+    frames = frames_of(first)
     try:
-        return frames + _frames(second)
+        return frames + frames_of(second)
     except EventUnsendable as error:
         raise EventUnsendable(middle + error.position, str(error)) from error

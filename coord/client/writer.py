@@ -19,6 +19,7 @@ from coord.client.channel import (
     ChannelRefused,
     Dialer,
     EventUnsendable,
+    stop_if_cancelled,
 )
 from coord.client.errors import (
     Busy,
@@ -47,8 +48,13 @@ BACKOFF_FIRST_S = 0.02
 BACKOFF_LIMIT_S = 1.0
 AVOID_S = 1.0
 """How long a leader that could not be reached is not dialled again."""
-FINAL = frozenset({"too_large", "malformed", "not_allowed", "read_only"})
-"""Reasons for which asking again at once changes nothing."""
+FINAL = {
+    "too_large": "the event is larger than a server takes; shorten its longest field",
+    "malformed": "the server cannot read it; use a client as new as the servers",
+    "not_allowed": "only servers record such events",
+    "read_only": "the server's disk is full; free space there, or name only other servers",
+}
+"""Reasons for which asking again at once changes nothing, and what to do."""
 
 
 class _Write:
@@ -159,6 +165,7 @@ class Writer:
                 self._problem = str(refused.exceptions[0])
             finally:
                 await channel.close()
+            stop_if_cancelled()
             if not self._leader_url:
                 await asyncio.sleep(self._backoff.next_s())
 
@@ -431,5 +438,5 @@ def _verdict(write: _Write, reason: str) -> CoordError:
             f"{_name(write)}: no server said what became of it ({reason})", reason
         )
     if reason in FINAL:
-        return NotDone(f"{_name(write)}: refused: {reason}", reason)
+        return NotDone(f"{_name(write)}: {reason}: {FINAL[reason]}", reason)
     return Unavailable(f"{_name(write)}: no server could take it in time: {reason}", "unavailable")
