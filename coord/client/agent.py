@@ -179,6 +179,7 @@ class Agent:
         if self._registration is not None:
             raise RuntimeError("a registration of this agent is under way already")
         self._end_incarnation("stale_incarnation")
+        self._inbox.begin(0)
         event = msgspec.structs.replace(self._offer, tasks=tuple(tasks))
         self._registration = Registration(event, self._next_seq)
         self._wake.set()

@@ -64,6 +64,7 @@ class PlanInbox:
     def end(self, error: BaseException | None) -> None:
         """Nothing more will come."""
         self._ended = True
+        self._plan = None
         self._error = error
         self._ready.set()
 
