@@ -31,7 +31,10 @@ def cluster() -> None:
 @session_options
 @click.pass_context
 def status(ctx: click.Context, session: Session) -> None:
-    """The servers, who leads, how far the log is. Exits with 3 while nobody leads."""
+    """The servers, who leads, how far the log is.
+
+    Exits with 3 while nobody leads.
+    """
     view = session.ask(lambda client: client.cluster(stale=True))
     session.show(view, lambda _: _print_status(view))
     if not view.leader:
@@ -72,9 +75,10 @@ def member_rows(view: ClusterView) -> list[tuple[str, ...]]:
 @click.argument("api_address", metavar="API")
 @session_options
 def add(session: Session, node: int, peer_address: str, api_address: str) -> None:
-    """Make server NODE a member; PEER and API are its addresses, host:port.
+    """Make a server a member.
 
-    It must run already, with an empty data directory and `coordctl server --join`.
+    PEER and API are the addresses of NODE, host:port. It must run already, with an
+    empty data directory and `coordctl server --join`.
     """
     session.ask(lambda client: client.add_member(node, peer_address, api_address))
     _say(session, f"node {node} is a member")
@@ -84,7 +88,10 @@ def add(session: Session, node: int, peer_address: str, api_address: str) -> Non
 @click.argument("node", type=click.IntRange(min=1))
 @session_options
 def remove(session: Session, node: int) -> None:
-    """Go on without server NODE. Stop it afterwards; its data directory is of no more use."""
+    """Go on without a server.
+
+    Stop it afterwards; its data directory is of no more use.
+    """
     session.ask(lambda client: client.remove_member(node))
     _say(session, f"node {node} is no member any more")
 
@@ -93,7 +100,10 @@ def remove(session: Session, node: int) -> None:
 @click.argument("node", type=click.IntRange(min=0), default=0)
 @session_options
 def transfer(session: Session, node: int) -> None:
-    """Let another server lead: NODE, or the most advanced one."""
+    """Let another server lead.
+
+    NODE, or the most advanced one.
+    """
     session.ask(lambda client: client.transfer(node))
     _say(session, f"node {node} leads" if node else "another node leads")
 
@@ -101,7 +111,10 @@ def transfer(session: Session, node: int) -> None:
 @cluster.command("snapshot")
 @session_options
 def snapshot(session: Session) -> None:
-    """Have the server that answers write a snapshot and shorten its journal."""
+    """Write a snapshot and shorten the journal.
+
+    Of the server that answers.
+    """
     session.ask(lambda client: client.snapshot())
     _say(session, "snapshot written")
 
@@ -110,9 +123,10 @@ def snapshot(session: Session) -> None:
 @click.option("--reason", required=True, help="What you found; recorded in the log.")
 @session_options
 def allow_evictions(session: Session, reason: str) -> None:
-    """Let silent hosts be declared lost although so many are silent at once.
+    """Let silent hosts be declared lost.
 
-    Do this when they are really gone; not when the network is.
+    For when so many are silent at once that none is. Do it when they are really gone, and not when
+    only the network is.
     """
     decided = session.ask(lambda client: client.allow_evictions(reason=reason))
     session.show(decided, lambda _: click.echo(f"allowed at index {decided.index}"))

@@ -35,7 +35,10 @@ def host() -> None:
 @host.command("list")
 @session_options
 def list_hosts(session: Session) -> None:
-    """All hosts. DEVICES, CPUS and MEMORY show what is free of what there is."""
+    """All hosts.
+
+    DEVICES, CPUS and MEMORY show what is free of what there is.
+    """
     hosts = session.ask(lambda client: client.hosts())
     session.show(
         hosts,
@@ -51,7 +54,7 @@ def list_hosts(session: Session) -> None:
 @click.argument("name", metavar="HOST", shell_complete=host_names)
 @session_options
 def show_host(session: Session, name: str) -> None:
-    """One host: its state and why, what it offers, what runs there."""
+    """Everything about one host."""
     view = session.ask(lambda client: client.host(name))
     session.show(view, lambda _: print_pairs(host_pairs(view)))
 

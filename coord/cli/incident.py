@@ -28,7 +28,7 @@ def incident() -> None:
 @click.option("--open", "only_open", is_flag=True, help="Only those not over yet.")
 @session_options
 def list_incidents(session: Session, job: str, only_open: bool) -> None:
-    """What went wrong and what it cost: the time of each phase, and steps lost."""
+    """What went wrong and what it cost."""
     found = [
         one
         for one in session.ask(lambda client: client.incidents())
@@ -64,9 +64,9 @@ def export(
     file_format: Literal["binary", "jsonl"],
     force: bool,
 ) -> None:
-    """Write the log to FILE (- for standard output) for `coordctl replay`.
+    """Write the log to a file for replay.
 
-    From the oldest entry kept to the newest, unless --from and --to say otherwise. FILE appears
+    FILE may be - for standard output. From the oldest entry kept to the newest, unless --from and --to say otherwise. FILE appears
     when it is whole; an interrupted one stays as FILE.part, which replays as far as it goes.
     """
     if file == "-":

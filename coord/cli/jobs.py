@@ -46,7 +46,10 @@ def job() -> None:
 @click.option("--wait", is_flag=True, help="Follow the job to its end; exit 1 unless it completed.")
 @session_options
 def submit(session: Session, file: str, dry_run: bool, wait: bool) -> None:
-    """Submit the job in FILE, YAML or JSON; - reads standard input."""
+    """Submit the job in a file.
+
+    FILE is YAML or JSON; - reads standard input. All mistakes in it are told at once.
+    """
     content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     spec = read_job(content, "stdin" if file == "-" else file)
     if dry_run:
@@ -112,7 +115,10 @@ def list_jobs(session: Session, everything: bool) -> None:
 @click.argument("name", shell_complete=job_names)
 @session_options
 def show_job(session: Session, name: str) -> None:
-    """Everything about one job: gangs, tasks, restore point, why it waits, its incidents."""
+    """Everything about one job.
+
+    Its gangs and tasks, the restore point, why it waits, and what its incidents cost.
+    """
 
     async def question(client: Client) -> tuple[JobView, list[IncidentView], int]:
         view = await client.job(name)
@@ -139,7 +145,10 @@ def show_job(session: Session, name: str) -> None:
 @click.option("--reason", default="", help="Recorded in the log.")
 @session_options
 def cancel(session: Session, name: str, reason: str) -> None:
-    """End a job now; its tasks are stopped with their grace."""
+    """End a job now.
+
+    Its tasks get SIGTERM, and SIGKILL after their role's grace_ms.
+    """
     view = session.ask(lambda client: client.cancel_job(name, reason=reason))
     session.show(view, lambda _: click.echo(f"cancelling {name}"))
 
@@ -151,7 +160,10 @@ def cancel(session: Session, name: str, reason: str) -> None:
 @click.option("--reason", default="", help="Recorded in the log.")
 @session_options
 def resize(session: Session, name: str, role: str, replicas: int, reason: str) -> None:
-    """Run ROLE of a job with another number of REPLICAS, within its min and max."""
+    """Run a role with another number of replicas.
+
+    REPLICAS must be within the role's min_replicas and max_replicas.
+    """
     view = session.ask(lambda client: client.resize_job(name, role, replicas, reason=reason))
     session.show(view, lambda _: click.echo(f"{name}/{role} wants {replicas} replicas"))
 

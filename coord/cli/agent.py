@@ -1,0 +1,161 @@
+"""`coordctl agent`: run the agent of this host."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from coord.cli import given
+from coord.cli.exits import BadInput, Failure
+from coord.cli.process_logs import configure_logs, log_options
+from coord.cli.session import server_option, split_servers
+
+if TYPE_CHECKING:
+    from coord.agent.config import AgentConfig
+
+
+@click.command()
+@server_option
+@click.option(
+    "--host-id",
+    "host",
+    default="",
+    envvar="COORD_HOST_ID",
+    show_envvar=True,
+    metavar="NAME",
+    help="What this machine is called; its own for ever.  [default: its hostname]",
+)
+@click.option(
+    "--data",
+    "data_dir",
+    envvar="COORD_DATA",
+    show_envvar=True,
+    metavar="DIRECTORY",
+    help="Records and output of tasks.  [default: .coord/agent-NAME]",
+)
+@click.option(
+    "--address",
+    default="127.0.0.1",
+    show_default=True,
+    envvar="COORD_ADDRESS",
+    show_envvar=True,
+    help="Where tasks on other hosts reach tasks here.",
+)
+@click.option(
+    "--devices",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Accelerators offered, numbered from 0.",
+)
+@click.option("--device-type", default="", help="What they are, such as h100.")
+@click.option(
+    "--cpus", type=click.FloatRange(min=0), default=0.0, help="CPUs offered.  [default: all]"
+)
+@click.option(
+    "--memory-mib", type=click.IntRange(min=0), default=0, help="Memory offered.  [default: all]"
+)
+@click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Where it stands, such as rack=r7.",
+)
+@click.option(
+    "--ports",
+    default="",
+    metavar="FIRST-LAST",
+    help="TCP ports for rendezvous, from which a block is kept.",
+)
+@click.option(
+    "--cluster-id",
+    default="",
+    envvar="COORD_CLUSTER_ID",
+    show_envvar=True,
+    help="Turn away from any other cluster.",
+)
+@click.option(
+    "--stop-tasks",
+    is_flag=True,
+    help="End all tasks with the agent, instead of letting them run on.",
+)
+@log_options
+def agent(
+    *,
+    servers: tuple[str, ...],
+    host: str,
+    data_dir: str | None,
+    address: str,
+    devices: int,
+    device_type: str,
+    cpus: float,
+    memory_mib: int,
+    labels: tuple[str, ...],
+    ports: str,
+    cluster_id: str,
+    stop_tasks: bool,
+    log_format: str,
+    log_level: str,
+) -> None:
+    """Run the agent of this host until SIGTERM or Ctrl-C.
+
+    It launches what the coordinator places here, watches it and reports. Tasks run on when the
+    agent ends, and are found again by the next one with the same --data.
+    """
+    from coord.agent.config import AgentConfig
+
+    name = host or socket.gethostname()
+    config = AgentConfig(
+        servers=_checked_servers(servers),
+        data_dir=Path(data_dir or f".coord/agent-{name}"),
+        host=name,
+        address=address,
+        cluster=cluster_id,
+        devices=devices,
+        cpu_millis=round(cpus * 1000),
+        memory_mib=memory_mib,
+        device_type=device_type,
+        labels=given.pairs("--label", labels),
+        stop_tasks=stop_tasks,
+    )
+    if ports:
+        config = _with_ports(config, given.port_range("--ports", ports))
+    configure_logs(log_format, log_level)
+    click.get_current_context().exit(_run(config))
+
+
+def _checked_servers(servers: tuple[str, ...]) -> tuple[str, ...]:
+    from coord.client.servers import base_url
+
+    try:
+        return tuple(base_url(server) for server in split_servers(servers))
+    except ValueError as error:
+        raise BadInput(f"--server: {error}") from error
+
+
+def _with_ports(config: AgentConfig, ports: tuple[int, int]) -> AgentConfig:
+    import msgspec
+
+    return msgspec.structs.replace(config, port_range=ports)
+
+
+def _run(config: AgentConfig) -> int:
+    from coord.agent.daemon import AgentFailed, run_agent
+
+    async def work() -> int:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        return await run_agent(config, stop)
+
+    try:
+        return asyncio.run(work())
+    except AgentFailed as error:
+        raise Failure(f"the agent ended: {error}; tasks that run are left running") from error
