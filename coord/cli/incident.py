@@ -66,8 +66,9 @@ def export(
 ) -> None:
     """Write the log to a file for replay.
 
-    FILE may be - for standard output. From the oldest entry kept to the newest, unless --from and --to say otherwise. FILE appears
-    when it is whole; an interrupted one stays as FILE.part, which replays as far as it goes.
+    FILE may be - for standard output. From the oldest entry kept to the newest, unless --from and
+    --to say otherwise. FILE appears when it is whole; an interrupted one stays as FILE.part, which
+    replays as far as it goes.
     """
     if file == "-":
         session.ask(lambda client: _export(client, sys.stdout.buffer, start, stop, file_format))
