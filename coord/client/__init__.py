@@ -28,6 +28,7 @@ from coord.client.views import (
     JobView,
     LogPage,
     MemberView,
+    RaftView,
 )
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "NotDone",
     "NotFound",
     "OutcomeUnknown",
+    "RaftView",
     "Rejected",
     "ServerRefused",
     "Superseded",

@@ -41,6 +41,9 @@ from coord.model.events import (
 )
 from coord.model.spec import JobSpec
 
+CHANGE_TIMEOUT_S = 15.0
+"""Servers take up to 10 s over a change of members, and say then what became of it."""
+
 View = TypeVar("View")
 IncidentFormat = Literal["binary", "jsonl"]
 
@@ -291,7 +294,8 @@ class Client:
 
     async def _change(self, method: str, path: str, body: dict[str, Any]) -> bytes:
         key = f"{self._hello.actor}-{self._rng.getrandbits(64):016x}"
-        return await self._http().change(method, path, body, key, self.timeout_s)
+        timeout_s = max(self.timeout_s, CHANGE_TIMEOUT_S)
+        return await self._http().change(method, path, body, key, timeout_s)
 
 
 def _job_path(name: str) -> str:

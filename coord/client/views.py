@@ -13,6 +13,7 @@ from coord.model.entities import (
     Task,
 )
 from coord.model.entry import Recorded
+from coord.model.settings import Settings
 from coord.model.spec import JobSpec, Resources
 
 
@@ -91,18 +92,47 @@ class MemberView(msgspec.Struct, frozen=True, omit_defaults=True):
     api_address: str = ""
 
 
+class RaftView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How far the journal of the server asked is. Raft's indexes, not the log's."""
+
+    commit_index: int = 0
+    applied_index: int = 0
+    first_index: int = 0
+    last_index: int = 0
+    fsync_ms_last: float = 0.0
+
+
 class ClusterView(msgspec.Struct, frozen=True, omit_defaults=True):
     """The cluster as the server `node` sees it."""
 
     cluster: str
     node: int
+    name: str = ""
+    version: str = ""
+    role: str = ""
+    """`leader`, `follower` or `candidate`."""
+    term: int = 0
     leader: int = 0
     """0: none is known."""
     leader_api: str = ""
-    term: int = 0
+    members: tuple[MemberView, ...] = ()
+    connected: tuple[int, ...] = ()
+    """Members it has a connection with."""
+    read_only: str = ""
+    """Why nothing can be written through it; empty when all is well."""
+    digest: str = ""
     now_ms: int = 0
     """Log time."""
-    members: tuple[MemberView, ...] = ()
+    logic_version: int = 0
+    frozen: bool = False
+    """So many hosts are silent that none is declared lost; see `Client.allow_evictions`."""
+    settings: Settings = Settings()
+    raft: RaftView = RaftView()
+    first_index: int = 0
+    """Of the oldest entry kept."""
+    size_bytes: int = 0
+    sessions: int = 0
+    """Agents and clients connected to it."""
     applied_index: int = 0
 
 

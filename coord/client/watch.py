@@ -39,11 +39,12 @@ async def watch_events(
         start = now.applied_index + 1
     next_index = max(start, 1)
     heard_s = loop.time()
+    wait_ms = 0
     while True:
-        params = {"from": next_index, "limit": PAGE, "wait_ms": WAIT_MS, **extra}
+        params = {"from": next_index, "limit": PAGE, "wait_ms": wait_ms, **extra}
         try:
             page = await http.get(
-                "/v1/events", EventPage, params, timeout_s + WAIT_MS / 1000, WAIT_MS
+                "/v1/events", EventPage, params, timeout_s + wait_ms / 1000, wait_ms
             )
         except Unavailable:
             if loop.time() - heard_s >= patience_s:
@@ -54,6 +55,9 @@ async def watch_events(
             raise EventsGone(next_index, error.first_index) from error
         backoff.reset()
         heard_s = loop.time()
+        # Having waited for nothing, ask without waiting: that must be confirmed by the leader, so
+        # a server cut off from it is found out.
+        wait_ms = WAIT_MS if page.events or not wait_ms else 0
         if not page.events and next_index < page.first_index:
             raise EventsGone(next_index, page.first_index)
         for recorded in page.events:
