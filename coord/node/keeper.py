@@ -27,6 +27,8 @@ REPLAY_STEP = 2_000
 """Entries replayed by the worker before it lets the loop's thread run."""
 CHECK_SHARE = 50
 """Invariants may take one part in so many of the time."""
+CHECKED_ON_LOOP = 1_000
+"""Rows of a state small enough to be looked at in between."""
 DUMPED_RECORDS = 2_000
 
 log = structlog.get_logger()
@@ -59,17 +61,22 @@ class Keeper:
         self._check_not_before = 0.0
         self._snapshotting = asyncio.Lock()
 
-    def check_invariants(self, now: float) -> None:
-        """Look for violations if something changed, within the share of time this may take."""
+    async def check_invariants(self) -> None:
+        """Look for violations if something changed, within the share of time this may take. A
+        large state is looked at in a worker, on a copy, so that the loop goes on."""
+        loop = asyncio.get_running_loop()
         state = self._machine.state
         index = state.meta.applied_index
-        if index == self._checked_index or now < self._check_not_before:
+        if index == self._checked_index or loop.time() < self._check_not_before:
             return
         started = time.perf_counter()
-        found = violations(state)
+        if len(state.tasks) + len(state.hosts) + len(state.jobs) <= CHECKED_ON_LOOP:
+            found = violations(state)
+        else:
+            found = await asyncio.to_thread(violations, state.view())
         took_s = time.perf_counter() - started
         self._checked_index = index
-        self._check_not_before = now + took_s * CHECK_SHARE
+        self._check_not_before = loop.time() + took_s * CHECK_SHARE
         if found:
             where = self._dump(index)
             self._halt(

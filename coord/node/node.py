@@ -378,6 +378,7 @@ class Node:
             group.create_task(self.proposer.run())
             group.create_task(self._tick())
             group.create_task(self._keep())
+            group.create_task(self._check())
 
     def _main_ended(self, main: asyncio.Task[None]) -> None:
         if not main.cancelled() and main.exception() is not None:
@@ -388,7 +389,7 @@ class Node:
     async def _tick(self) -> None:
         loop = asyncio.get_running_loop()
         intervals = self.config.intervals
-        due = dict.fromkeys(("frame", "state", "digest", "invariants"), loop.time())
+        due = dict.fromkeys(("frame", "state", "digest"), loop.time())
         expected = loop.time()
         while True:
             expected = max(expected, loop.time() - intervals.tick_s) + intervals.tick_s
@@ -400,18 +401,21 @@ class Node:
             self.reads.tick(now)
             for name in _passed(due, now):
                 due[name] = now + getattr(intervals, f"{name}_s")
-                self._do(name, now)
+                self._do(name)
 
-    def _do(self, name: str, now: float) -> None:
+    def _do(self, name: str) -> None:
         if name == "frame":
             self._send_frame()
             self.sessions.offer_plans(self.state)
         elif name == "state":
             self.machine.stage_state()
-        elif name == "digest":
-            self.digests.tick()
         else:
-            self.keeper.check_invariants(now)
+            self.digests.tick()
+
+    async def _check(self) -> None:
+        while True:
+            await asyncio.sleep(self.config.intervals.invariants_s)
+            await self.keeper.check_invariants()
 
     async def _keep(self) -> None:
         while True:
