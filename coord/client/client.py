@@ -280,8 +280,7 @@ class Client:
         wait_ms: int = 0,
     ) -> View:
         asked = {**(params or {}), **({"stale": 1} if stale else {})}
-        timeout_s = self.timeout_s + wait_ms / 1000
-        return await self._http().get(path, kind, asked, timeout_s, wait_ms)
+        return await self._http().get(path, kind, asked, self.timeout_s, wait_ms)
 
     async def _read_back(self, decided: Decided, path: str, kind: type[View]) -> View:
         try:

@@ -23,11 +23,9 @@ from coord.client.errors import (
     NotDone,
     NotFound,
     OutcomeUnknown,
-    Rejected,
     Unavailable,
 )
 from coord.client.servers import ServerRing
-from coord.model.rejections import Rejection
 
 ATTEMPT_S = 3.0
 """For one server to answer a read, beyond what it was asked to wait."""
@@ -40,7 +38,6 @@ Params = Mapping[str, str | int]
 Kind = TypeVar("Kind")
 
 _RETRIED = frozenset({429, 502, 503, 504})
-_REJECTIONS = frozenset(Rejection)
 
 
 class Applied(msgspec.Struct):
@@ -88,9 +85,10 @@ class Http:
     async def get(
         self, path: str, kind: type[Kind], params: Params, timeout_s: float, wait_ms: int = 0
     ) -> Kind:
-        """A read, decoded as `kind`. Raises Unavailable, NotFound, EventsGone, InvalidRequest."""
-        attempt_s = ATTEMPT_S + wait_ms / 1000
-        body = await self._ask("GET", path, params, None, {}, timeout_s, attempt_s)
+        """A read, decoded as `kind`. `timeout_s` is beyond the `wait_ms` that the server was asked
+        to wait. Raises Unavailable, NotFound, EventsGone, InvalidRequest."""
+        wait_s = wait_ms / 1000
+        body = await self._ask("GET", path, params, None, {}, timeout_s, ATTEMPT_S, wait_s)
         return _decode(body, kind, path)
 
     async def change(
@@ -139,6 +137,7 @@ class Http:
         headers: Mapping[str, str],
         timeout_s: float,
         attempt_s: float,
+        held_s: float = 0.0,
     ) -> bytes:
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_s
@@ -152,7 +151,7 @@ class Http:
             wait_s = 0.0
             remaining_s = deadline_s - loop.time()
             try:
-                async with asyncio.timeout(min(attempt_s, max(remaining_s, 0.001))):
+                async with asyncio.timeout(min(attempt_s, max(remaining_s, 0.001)) + held_s):
                     return await self._once(method, url, path, params, body, headers)
             except _Answered as error:
                 failure: Exception = error
@@ -210,9 +209,7 @@ def _definite(status: int, problem: _Problem) -> CoordError:
         return EventsGone(0, problem.first_index)
     if status == 404:
         return NotFound(message, problem.code)
-    if problem.code in _REJECTIONS:
-        return Rejected(message, problem.code)
-    if status < 500:
+    if status < 500 and status != 409:
         return InvalidRequest(message, problem.code)
     return NotDone(message, problem.code)
 

@@ -43,9 +43,7 @@ async def watch_events(
     while True:
         params = {"from": next_index, "limit": PAGE, "wait_ms": wait_ms, **extra}
         try:
-            page = await http.get(
-                "/v1/events", EventPage, params, timeout_s + wait_ms / 1000, wait_ms
-            )
+            page = await http.get("/v1/events", EventPage, params, timeout_s, wait_ms)
         except Unavailable:
             if loop.time() - heard_s >= patience_s:
                 raise
