@@ -1,0 +1,317 @@
+"""The raft log on disk: entries in memory, every change staged, durable with the next commit.
+
+A key of `raft_log` is the index, 8 bytes big-endian; a value is term (8), CRC-32 of key, term and
+command (4), command. `raft_meta` holds `hard_state` (term, vote), `commit` (a hint), `members` (the
+configuration at the first entry) and `snapshot` (the newest file).
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from coord.raft.library import NO_OP, changed, membership_change
+from coord.raft.ports import Member
+from coord.store.environment import Identity
+from coord.store.ports import StorageCorrupt
+
+LogEntry = tuple[bytes, int, int]
+"""(command, index, term): the library's order."""
+
+_KEY = struct.Struct(">Q")
+_HEAD = struct.Struct(">QI")
+_T = TypeVar("_T")
+
+
+class JournalEnvironment(Protocol):
+    """What the journal needs of `store.environment.Environment`."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def identity(self) -> Identity: ...
+    def stage(self, database: str, key: bytes, value: bytes | None) -> None: ...
+    def stage_range_delete(self, database: str, start: bytes, stop: bytes) -> None: ...
+    def get(self, database: str, key: bytes) -> bytes | None: ...
+    def range(
+        self, database: str, start: bytes, stop: bytes, limit: int | None = None
+    ) -> list[tuple[bytes, bytes]]: ...
+    def commit(self) -> None: ...
+    @property
+    def dirty(self) -> bool: ...
+    @property
+    def last_commit_ms(self) -> float: ...
+
+
+class HardState(msgspec.Struct, frozen=True):
+    """What raft must never forget: the term, and whom we voted for in it (None: nobody yet)."""
+
+    term: int = 0
+    vote: int | None = None
+
+
+class SnapshotRecord(msgspec.Struct, frozen=True):
+    """The newest snapshot file. `file` is a name within the data directory's `snapshots`."""
+
+    index: int
+    term: int
+    size_bytes: int
+    digest: str
+    file: str
+    members: tuple[Member, ...]
+
+
+class Journal:
+    """What the library takes for its journal (positions count from the first entry shown), and
+    what the guard and the log above it read by index.
+
+    `entries_dirty` and `hard_state_dirty` say what of ours waits for a commit of the environment;
+    call `committed` after one.
+    """
+
+    def __init__(self, environment: JournalEnvironment, first_members: tuple[Member, ...]) -> None:
+        self._environment = environment
+        self.on_append: Callable[[LogEntry], None] | None = None
+        self._hidden: list[LogEntry] = []
+        self.entries_dirty = False
+        self.hard_state_dirty = False
+        self._hard_state = self._load("hard_state", HardState)
+        self._entries = self._load_entries()
+        if self._entries and self._hard_state is None:
+            raise StorageCorrupt(
+                f"{environment.path}/data.mdb: raft_meta lacks the term and the vote of a log that "
+                f"ends at index {self._entries[-1][1]}; starting could vote twice. {_REJOIN}"
+            )
+        self._commit_hint = min(self._load("commit", int) or 1, self._last_or(1))
+        stored = self._load("members", tuple[Member, ...])
+        self._base_members = tuple(sorted(first_members)) if stored is None else stored
+        self.snapshot = self._load("snapshot", SnapshotRecord)
+        if not self._entries:
+            self._stage_meta("hard_state", self._hard_state or HardState())
+            self._stage_meta("members", self._base_members)
+            self.add(NO_OP, 1, 0)
+        self._members = self.members_at(self.last_index)
+
+    # What the library calls
+
+    def add(self, command: bytes, idx: int, term: int) -> None:
+        self._entries.append((command, idx, term))
+        key = _KEY.pack(idx)
+        crc = zlib.crc32(command, zlib.crc32(key + _KEY.pack(term)))
+        self._environment.stage("raft_log", key, _HEAD.pack(term, crc) + command)
+        self.entries_dirty = True
+        if membership_change(command) is not None:
+            self._members = changed(self._members, membership_change(command))
+        if self.on_append is not None:
+            self.on_append((command, idx, term))
+
+    def clear(self) -> None:
+        self._entries = []
+        self._hidden = []
+        self._environment.stage_range_delete("raft_log", b"", b"")
+        self.entries_dirty = True
+
+    def deleteEntriesFrom(self, entryFrom: int) -> None:
+        if entryFrom >= len(self._entries):
+            return
+        self._environment.stage_range_delete(
+            "raft_log", _KEY.pack(self._entries[entryFrom][1]), b""
+        )
+        del self._entries[entryFrom:]
+        self.entries_dirty = True
+        self._members = self.members_at(self.last_index)
+
+    def deleteEntriesTo(self, entryTo: int) -> None:
+        raise RuntimeError("the library's own compaction is switched off")
+
+    def __getitem__(self, item: int) -> LogEntry:
+        return self._entries[item]
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def _destroy(self) -> None:
+        """The environment belongs to the node."""
+
+    def setRaftCommitIndex(self, raftCommitIndex: int) -> None:
+        if raftCommitIndex != self._commit_hint:
+            self._commit_hint = raftCommitIndex
+            self._environment.stage("raft_meta", b"commit", msgspec.json.encode(raftCommitIndex))
+
+    def getRaftCommitIndex(self) -> int:
+        return self._commit_hint
+
+    def setCurrentTerm(self, term: int, votedForNodeId: int | None) -> None:
+        self._stage_meta("hard_state", HardState(term, votedForNodeId))
+
+    def getCurrentTerm(self) -> int:
+        return self._hard_state.term if self._hard_state else 0
+
+    def getVotedForNodeId(self) -> int | None:
+        return self._hard_state.vote if self._hard_state else None
+
+    def onOneSecondTimer(self) -> None:
+        """Nothing is left for a timer."""
+
+    # What the guard and the log read, by index
+
+    @property
+    def first_index(self) -> int:
+        return self._hidden[0][1] if self._hidden else self._entries[0][1]
+
+    @property
+    def last_index(self) -> int:
+        return self._entries[-1][1]
+
+    def term_at(self, index: int) -> int | None:
+        """None outside of the log."""
+        entry = self.entry(index)
+        return None if entry is None else entry[2]
+
+    def entry(self, index: int) -> LogEntry | None:
+        """None outside of the log."""
+        position = index - self._entries[0][1]
+        if position >= 0:
+            return self._entries[position] if position < len(self._entries) else None
+        position += len(self._hidden)
+        return self._hidden[position] if position >= 0 else None
+
+    def entries(self, start: int, limit_bytes: int) -> list[LogEntry]:
+        """From index `start` on, at least one if there is one, up to about that many bytes."""
+        position = max(0, start - self._entries[0][1])
+        stop = position
+        size_bytes = 0
+        while stop < len(self._entries) and (stop == position or size_bytes < limit_bytes):
+            size_bytes += len(self._entries[stop][0])
+            if size_bytes > limit_bytes and stop > position:
+                break
+            stop += 1
+        return self._entries[position:stop]
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The configuration by which raft acts: the newest in the log, committed or not."""
+        return self._members
+
+    def members_at(self, index: int) -> tuple[Member, ...]:
+        """The configuration as of an entry of the log."""
+        members = self._base_members
+        for command, entry_index, _ in self._hidden + self._entries:
+            if entry_index > index:
+                break
+            if command[:1] != b"\x00":
+                members = changed(members, membership_change(command))
+        return members
+
+    def has_change_after(self, index: int) -> bool:
+        """Whether a change of members stands beyond `index`."""
+        position = max(0, index + 1 - self._entries[0][1])
+        return any(membership_change(entry[0]) for entry in self._entries[position:])
+
+    # Compaction and start
+
+    def shorten(self, first_index: int) -> None:
+        """Forget the entries before `first_index`, which must be within the log."""
+        count = first_index - self._entries[0][1]
+        if count <= 0:
+            return
+        self._base_members = self.members_at(first_index)
+        self._stage_meta("members", self._base_members)
+        self._environment.stage_range_delete("raft_log", b"", _KEY.pack(first_index))
+        del self._entries[:count]
+        self.entries_dirty = True
+
+    def restart_from(
+        self, before_last: LogEntry, last: LogEntry, members: tuple[Member, ...]
+    ) -> None:
+        """Replace the whole log by the two entries that a snapshot ends with."""
+        self.clear()
+        self._base_members = members
+        self._members = members
+        self._stage_meta("members", members)
+        self.add(*before_last)
+        self.add(*last)
+        self._members = members
+
+    def keep_snapshot(self, record: SnapshotRecord) -> None:
+        self.snapshot = record
+        self._stage_meta("snapshot", record)
+
+    def forget_snapshot(self) -> None:
+        """The file is gone; who needs one gets the next."""
+        self.snapshot = None
+        self._environment.stage("raft_meta", b"snapshot", None)
+
+    def hide_before(self, index: int) -> None:
+        """Show the library a log that begins at `index`, until `reveal`."""
+        count = index - self._entries[0][1]
+        if count > 0:
+            self._hidden, self._entries = self._entries[:count], self._entries[count:]
+
+    def reveal(self) -> None:
+        self._entries = self._hidden + self._entries
+        self._hidden = []
+
+    @property
+    def dirty(self) -> bool:
+        """Something that messages or ticks depend on is not durable yet."""
+        return self.entries_dirty or self.hard_state_dirty
+
+    def committed(self) -> None:
+        """The environment has committed."""
+        self.entries_dirty = self.hard_state_dirty = False
+
+    # Inside
+
+    def _last_or(self, index: int) -> int:
+        return self._entries[-1][1] if self._entries else index
+
+    def _stage_meta(self, name: str, value: msgspec.Struct | tuple[Member, ...]) -> None:
+        if isinstance(value, HardState):
+            self._hard_state = value
+            self.hard_state_dirty = True
+        else:
+            self.entries_dirty = True
+        self._environment.stage("raft_meta", name.encode(), msgspec.json.encode(value))
+
+    def _load(self, name: str, kind: type[_T]) -> _T | None:
+        stored = self._environment.get("raft_meta", name.encode())
+        if stored is None:
+            return None
+        try:
+            return msgspec.json.decode(stored, type=kind)
+        except msgspec.DecodeError as error:
+            raise StorageCorrupt(
+                f"{self._environment.path}/data.mdb: raft_meta {name} cannot be read: {error}. "
+                f"{_REJOIN}"
+            ) from error
+
+    def _load_entries(self) -> list[LogEntry]:
+        found: list[LogEntry] = []
+        for key, value in self._environment.range("raft_log", b"", b""):
+            (index,) = _KEY.unpack(key)
+            term, crc = _HEAD.unpack_from(value)
+            command = value[_HEAD.size :]
+            if crc != zlib.crc32(command, zlib.crc32(key + _KEY.pack(term))):
+                raise self._corrupt(index, "its checksum is wrong")
+            if found and index != found[-1][1] + 1:
+                raise self._corrupt(index, f"the entry before it is {found[-1][1]}")
+            if found and term < found[-1][2]:
+                raise self._corrupt(index, f"its term {term} is below {found[-1][2]} before it")
+            found.append((command, index, term))
+        return found
+
+    def _corrupt(self, index: int, why: str) -> StorageCorrupt:
+        return StorageCorrupt(
+            f"{self._environment.path}/data.mdb: raft log index {index}: {why}. {_REJOIN}"
+        )
+
+
+_REJOIN = (
+    "Rejoin from the peers: `coordctl cluster remove NODE`, move this data directory away, "
+    "`coordctl cluster add NODE ...`, and start the server with an empty directory"
+)
