@@ -1,8 +1,10 @@
 """Mass silence: when much of the fleet goes quiet at once, the network is likelier than its death.
 
-More than `breaker_share_permille` of the fleet, and at least `breaker_min_hosts`, out of their
-leases now or lost within the last `breaker_window_ms`: no verdict is taken. Judging goes on once
-enough of them were heard again, or when an operator who looked allows it. (design.md, Heartbeats.)
+More than `breaker_share_permille` of the fleet, and at least `breaker_min_hosts`, silent for
+`suspect_ms` or lost within the last `breaker_window_ms`: no verdict is taken. Suspects count, for
+leases never run out in the very same moment, and the first ones must not be judged before the
+others are seen to follow. Judging goes on once enough of them were heard again, or when an operator
+who looked allows it. (design.md, Heartbeats.)
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from coord.model.decisions import EvictionsFrozen, EvictionsResumed
 
 
 def judge(step: Step) -> None:
-    """Take the verdicts on every host whose lease ran out with this tick, or none of them."""
+    """Take the verdicts on every host whose lease has run out, or none of them."""
     meta = step.state.meta
     if not step.expired and not meta.frozen:
         return
@@ -26,12 +28,11 @@ def judge(step: Step) -> None:
         if not meta.frozen:
             meta.frozen = True
             step.decide(EvictionsFrozen((step.cause,), silent, fleet))
-        _look_again(step)
         return
     if meta.frozen:
         meta.frozen = False
         step.decide(EvictionsResumed((step.cause,), silent, fleet))
-    for name in step.expired:
+    for name in _expired(step):
         meta.recent_losses_ms = (*meta.recent_losses_ms, step.now_ms)
         hosts.lose(step, name)
 
@@ -61,20 +62,24 @@ def _trips(step: Step, silent: int, fleet: int) -> bool:
 
 
 def _silent(state: State, now_ms: int) -> int:
-    """Live hosts whose lease has run out."""
+    """Live hosts that will be lost if nothing is heard of them."""
+    return len(_silent_slots(state, now_ms, state.meta.settings.suspect_ms))
+
+
+def _expired(step: Step) -> list[str]:
+    """Live hosts whose lease has run out. Read off the state: no timer decides who is judged."""
+    state = step.state
     lease_ms = state.meta.settings.lease_ms
-    return sum(
-        1
+    return sorted(state.slots[slot] for slot in _silent_slots(state, step.now_ms, lease_ms))
+
+
+def _silent_slots(state: State, now_ms: int, limit_ms: int) -> list[int]:
+    return [
+        slot
         for slot, incarnation in enumerate(state.live_incarnations)
-        if incarnation and now_ms - state.last_seen_ms[slot] >= lease_ms
-    )
+        if incarnation and now_ms - state.last_seen_ms[slot] >= limit_ms
+    ]
 
 
 def _fleet(state: State) -> int:
     return sum(1 for incarnation in state.live_incarnations if incarnation)
-
-
-def _look_again(step: Step) -> None:
-    again_ms = step.now_ms + step.state.meta.settings.heartbeat_ms
-    for name in step.expired:
-        step.state.timers.arm("host", name, again_ms)

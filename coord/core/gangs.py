@@ -43,6 +43,7 @@ from coord.model.entities import (
     Gang,
     GangPhase,
     Host,
+    QueueReason,
     Task,
     TaskStatus,
 )
@@ -73,7 +74,7 @@ def fail_gang(
     """Evidence against the current generation. Only the first counts. `grace_ms` caps the role's
     own."""
     gang = step.state.gangs[key]
-    if gang.phase not in ACTIVE:
+    if gang.phase not in ACTIVE or gang.succeeded == gang.size:
         return
     policy = step.state.jobs[gang.job].spec.restart
     gang, opened = open_incident(step, gang, cause, subject, detail, last_sign_ms, why)
@@ -106,6 +107,7 @@ def end_gang(step: Step, key: str, cause: FailureCause, final: str, why: str) ->
         _stop_tasks(step, gang, cause, cause.value, why, final, -1)
     elif gang.phase == GangPhase.STOPPING and not gang.stop_final:
         step.state.put_gang(replace(gang, stop_final=final, holds=()))
+        step.scheduling = True
 
 
 def _stop_tasks(
@@ -122,6 +124,8 @@ def _stop_tasks(
     decided = step.decide(
         TasksStopping((why,), gang.job, gang.key, gang.generation, cause, reason, tuple(stopping))
     )
+    if final and gang.holds:
+        step.scheduling = True
     step.state.put_gang(
         replace(
             gang,
@@ -137,7 +141,7 @@ def _stop_tasks(
 
 def _stop_task(step: Step, task: Task, status: TaskStatus, grace_ms: int) -> None:
     deadline_ms = step.now_ms + grace_ms
-    if task.stop_deadline_ms:
+    if task.stop_deadline_ms and status != TaskStatus.ORPHANED:
         deadline_ms = min(deadline_ms, task.stop_deadline_ms)
     fleet.change(
         step,
@@ -145,7 +149,7 @@ def _stop_task(step: Step, task: Task, status: TaskStatus, grace_ms: int) -> Non
             task,
             status=status,
             stop_deadline_ms=deadline_ms,
-            stop_grace_ms=deadline_ms - step.now_ms,
+            stop_grace_ms=max(deadline_ms - step.now_ms, 0),
         ),
     )
     unkillable_ms = step.state.meta.settings.unkillable_ms
@@ -244,7 +248,7 @@ def task_gone(step: Step, task: Task) -> None:
     if task.key in gang.live:
         gang = _without(gang, task.key)
         if gang.phase in ACTIVE and task.status in _GIVEN_WORK:
-            state.put_gang(gang)
+            state.put_gang(fleet.hold_place(step, gang, task))
             detail = "reaped without an exit"
             why = FailureCause.UNKNOWN
             fail_gang(step, gang.key, why, task.key, detail, step.now_ms, step.cause)
@@ -256,23 +260,30 @@ def task_gone(step: Step, task: Task) -> None:
     settle(step, gang.key)
 
 
-def task_vanished(step: Step, task: Task, why: str) -> None:
-    """Its host registered anew without it. The host's row has forgotten it already."""
+def tasks_vanished(step: Step, tasks: list[Task], last_seen_ms: int, why: str) -> None:
+    """Their host registered anew without them; its row has forgotten them already.
+
+    All rows first, then each gang once.
+    """
     state = step.state
-    state.tasks.drop(task.key)
-    step.scheduling = True
-    fleet.look_if_drained(step, task.host)
-    gang = state.gangs.get(task.gang)
-    if gang is None:
-        return
-    if task.key in gang.live:
-        state.put_gang(_without(gang, task.key))
-        if task.status == TaskStatus.RUNNING:
-            detail = "gone when its host registered again"
-            cause = FailureCause.INFRASTRUCTURE
-            fail_gang(step, gang.key, cause, task.key, detail, step.now_ms, why)
-    _unfence(step, task.key, gang.key)
-    settle(step, gang.key)
+    broken: dict[str, str] = {}
+    """Gang -> the first of its tasks that should have been there still, or empty."""
+    for task in tasks:
+        state.tasks.drop(task.key)
+        gang = state.gangs.get(task.gang)
+        if gang is None:
+            continue
+        broken.setdefault(gang.key, "")
+        if task.key in gang.live:
+            state.put_gang(_without(gang, task.key))
+            if task.status == TaskStatus.RUNNING and not broken[gang.key]:
+                broken[gang.key] = task.key
+        _unfence(step, task.key, gang.key)
+    for gang_key in sorted(broken):
+        if broken[gang_key]:
+            detail, cause = "gone when its host registered again", FailureCause.INFRASTRUCTURE
+            fail_gang(step, gang_key, cause, broken[gang_key], detail, last_seen_ms, why)
+        settle(step, gang_key)
 
 
 def task_fenced(step: Step, task: Task, why: str) -> None:
@@ -285,7 +296,7 @@ def task_abandoned(step: Step, task: Task) -> None:
     """It cannot be killed: it keeps its devices, its host takes no more, its gang goes on."""
     state = step.state
     cause = step.decide(TaskAbandoned((step.cause,), task.key, task.host))
-    state.tasks.put(task.key, replace(task, status=TaskStatus.UNKILLABLE))
+    fleet.change(step, replace(task, status=TaskStatus.UNKILLABLE))
     fleet.quarantine(step, task.host, f"unkillable task {task.key}", cause)
     gang = state.gangs.get(task.gang)
     if gang is None or task.key not in gang.live:
@@ -361,12 +372,14 @@ def look_at(step: Step, key: str) -> None:
         if gang.holds and step.now_ms >= gang.holds_until_ms:
             gang = replace(gang, holds=())
             state.put_gang(gang)
-        step.scheduling = True
+            step.scheduling = True
         if gang.not_before_ms > step.now_ms:
             state.timers.arm("gang", key, gang.not_before_ms)
+        elif gang.queue_reason == QueueReason.BACKOFF:
+            step.scheduling = True
         if gang.holds:
             state.timers.arm("gang", key, gang.holds_until_ms)
-    elif gang.phase == GangPhase.RUNNING and gang.progress_ms:
+    elif gang.phase in ACTIVE and gang.progress_ms:
         _look_for_hang(step, gang)
 
 

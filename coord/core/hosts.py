@@ -18,6 +18,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from coord.core import fleet, gangs
+from coord.core.holes import keep_places_again
 from coord.core.state import LIVE_HOST, State
 from coord.core.step import Step, on
 from coord.model.decisions import (
@@ -66,8 +67,11 @@ def _registered(step: Step, event: HostRegistered) -> Rejection | None:
     same_boot = known is not None and known.boot == event.boot
     kept, vanished = _sort_out(state, known, found if same_boot else {})
     host = replace(host, tasks=tuple(kept))
+    last_seen_ms = state.last_seen_ms[slot]
     state.last_seen_ms[slot] = step.now_ms
     state.put_host(host)
+    if known and _offers_less(host, known):
+        fleet.drop_holds(step, host.host)
     adopted = tuple(
         key for key in kept if state.tasks[key].status in (TaskStatus.PLACED, TaskStatus.RUNNING)
     )
@@ -75,8 +79,10 @@ def _registered(step: Step, event: HostRegistered) -> Rejection | None:
     cause = step.decide(HostJoined((step.cause,), host.host, slot, host.incarnation, adopted))
     for key in kept:
         _resume(step, state.tasks[key], found.get(key))
-    for task in vanished:
-        gangs.task_vanished(step, task, cause)
+    gangs.tasks_vanished(step, vanished, last_seen_ms, cause)
+    fleet.look_if_drained(step, host.host)
+    keep_places_again(step, host.host)
+    _look_at_tasks(step, host)
     state.timers.arm("host", host.host, step.now_ms + state.meta.settings.suspect_ms)
     step.scheduling = True
     return None
@@ -107,6 +113,15 @@ def _host_of(event: HostRegistered, known: Host | None, slot: int, index: int, c
         status_cause=cause,
         plan_version=index,
         next_port=known.next_port if known else 0,
+    )
+
+
+def _offers_less(host: Host, before: Host) -> bool:
+    """A place kept there may not exist any more."""
+    return (
+        host.devices < before.devices
+        or host.cpu_millis < before.cpu_millis
+        or host.memory_mib < before.memory_mib
     )
 
 
@@ -159,11 +174,18 @@ def _clear(step: Step, host: Host) -> None:
     if host.status == HostStatus.SUSPECT:
         cause = step.decide(HostCleared((step.cause, host.status_cause), host.host))
         state.put_host(replace(host, status=HostStatus.UP, extensions=0, status_cause=cause))
+        _look_at_tasks(step, host)
         step.scheduling = True
     else:
         state.put_host(replace(host, extensions=0))
     due_ms = state.last_seen_ms[host.slot] + state.meta.settings.suspect_ms
     state.timers.arm("host", host.host, due_ms)
+
+
+def _look_at_tasks(step: Step, host: Host) -> None:
+    """Deadlines that passed while the host was silent are judged now that it is heard."""
+    for key in host.tasks:
+        step.state.timers.arm("task", key, step.now_ms)
 
 
 def renew_leases(step: Step) -> None:
@@ -194,8 +216,9 @@ def look_at(step: Step, name: str) -> None:
         cause = step.decide(HostSuspected((step.cause, host.status_cause), name, silent_ms))
         host = replace(host, status=HostStatus.SUSPECT, status_cause=cause)
         state.put_host(host)
+        step.scheduling = True
     if host.status == HostStatus.SUSPECT and silent_ms >= settings.lease_ms:
-        step.expired.append(name)
+        step.expired = True
         return
     if host.status == HostStatus.LOST and not host.fenced:
         _look_at_fence(step, host)
@@ -326,4 +349,5 @@ def _removal_requested(step: Step, event: HostRemovalRequested) -> Rejection | N
         )
     )
     fleet.drop_holds(step, host.host)
+    step.scheduling = True
     return None

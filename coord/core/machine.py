@@ -25,13 +25,15 @@ from coord.core.step import HANDLERS, Step
 from coord.model.decisions import AnyDecision
 from coord.model.entities import Request
 from coord.model.entry import Batch, Entry, Recorded
-from coord.model.events import EVENT_TYPES
+from coord.model.events import EVENT_TYPES, ClockAdvanced, ClusterConfigured, LeaderElected
 from coord.model.rejections import Rejection
 
 FAMILIES = (checkpoints, cluster, hosts, jobs, tasks)
 _without_handler = [event.__name__ for event in EVENT_TYPES if event not in HANDLERS]
 if _without_handler:
     raise TypeError(f"events without a handler in core/: {', '.join(_without_handler)}")
+
+_BEFORE_SETTINGS = (ClockAdvanced, ClusterConfigured, LeaderElected)
 
 _DIGESTED = msgspec.msgpack.Encoder(order="deterministic")
 
@@ -81,6 +83,9 @@ def _decide(step: Step, entry: Entry) -> tuple[str, int]:
     """(rejection, duplicate_of), either of them empty."""
     state = step.state
     origin = entry.origin
+    if not state.meta.cluster and not isinstance(entry.event, _BEFORE_SETTINGS):
+        # Not remembered: the sender repeats it, and then it counts.
+        return Rejection.NOT_CONFIGURED, 0
     earlier = earlier_outcome(state, origin)
     if isinstance(earlier, Request):
         step.result = earlier.result

@@ -31,11 +31,18 @@ class Room:
         self.memory_mib = host.memory_mib
 
     def fits(self, need: Resources) -> bool:
-        return (
-            len(self.devices) >= need.devices
-            and self.cpu_millis >= need.cpu_millis
-            and self.memory_mib >= need.memory_mib
-        )
+        return self.replicas(need, 1) == 1
+
+    def replicas(self, need: Resources, enough: int) -> int:
+        """How many fit, counted up to `enough`. What is not needed is not asked for."""
+        count = enough
+        if need.devices:
+            count = min(count, len(self.devices) // need.devices)
+        if need.cpu_millis:
+            count = min(count, self.cpu_millis // need.cpu_millis)
+        if need.memory_mib:
+            count = min(count, self.memory_mib // need.memory_mib)
+        return max(count, 0)
 
     def take(self, devices: Iterable[int], cpu_millis: int, memory_mib: int) -> None:
         taken = dict.fromkeys(devices)
@@ -99,15 +106,26 @@ def place(
 ) -> Plan | None:
     """Take places for as many of `gang.desired` tasks as fit, at least `smallest`; else None.
 
-    On None, `rooms` may be changed: the caller rebuilds it.
+    What the gang itself holds counts as free for it. On None, `rooms` are as before.
     """
+    _give_back_holds(rooms, gang)
+    if _replicas(rooms, need, smallest) < smallest:
+        _take_holds(rooms, gang)
+        return None
+    places = _place_tasks(rooms, gang, need)
+    return Plan(tuple(places), _keep_spares(rooms, places, need, spares))
+
+
+def _give_back_holds(rooms: dict[str, Room], gang: Gang) -> None:
     for hold in gang.holds:
         if hold.host in rooms:
             rooms[hold.host].give_back(hold)
-    places = _place_tasks(rooms, gang, need)
-    if len(places) < smallest:
-        return None
-    return Plan(tuple(places), _keep_spares(rooms, places, need, spares))
+
+
+def _take_holds(rooms: dict[str, Room], gang: Gang) -> None:
+    for hold in gang.holds:
+        if hold.host in rooms:
+            rooms[hold.host].take(hold.devices, hold.cpu_millis, hold.memory_mib)
 
 
 def _place_tasks(rooms: dict[str, Room], gang: Gang, need: Resources) -> list[Place]:
@@ -159,17 +177,22 @@ def _keep_spares(
     return tuple(kept)
 
 
-def refusal(state: State, gang: Gang, need: Resources, smallest: int) -> Refusal:
+def refusal(
+    state: State, rooms: dict[str, Room], gang: Gang, need: Resources, smallest: int
+) -> Refusal:
     """Why `place` found too little: the first of devices, CPUs, memory that is short."""
     known = [host for host in state.hosts.values() if host.status != "removed"]
     if not known:
         return Refusal(QueueReason.NO_HOSTS, "no host has registered")
-    rooms = rooms_of(state)
     if not rooms:
         return Refusal(QueueReason.HOSTS_UNAVAILABLE, f"0 of {len(known)} hosts take new work")
-    for hold in gang.holds:
-        if hold.host in rooms:
-            rooms[hold.host].give_back(hold)
+    _give_back_holds(rooms, gang)
+    found = _shortage(rooms, need, smallest, len(known))
+    _take_holds(rooms, gang)
+    return found
+
+
+def _shortage(rooms: dict[str, Room], need: Resources, smallest: int, known: int) -> Refusal:
     wishes = (
         (QueueReason.DEVICES, Resources(devices=need.devices)),
         (QueueReason.CPUS, Resources(cpu_millis=need.cpu_millis)),
@@ -177,7 +200,7 @@ def refusal(state: State, gang: Gang, need: Resources, smallest: int) -> Refusal
     )
     for reason, wish in wishes:
         if _replicas(rooms, wish, smallest) < smallest:
-            return Refusal(reason, _shortage(rooms, reason, need, smallest, len(known)))
+            return Refusal(reason, _shortage_of(rooms, reason, need, smallest, known))
     together = _replicas(rooms, need, smallest)
     detail = f"{together} of {smallest} replicas fit when all they need is counted together"
     return Refusal(QueueReason.DEVICES if need.devices else QueueReason.CPUS, detail)
@@ -186,18 +209,13 @@ def refusal(state: State, gang: Gang, need: Resources, smallest: int) -> Refusal
 def _replicas(rooms: dict[str, Room], need: Resources, enough: int) -> int:
     count = 0
     for room in rooms.values():
-        limits = [enough]
-        if need.devices:
-            limits.append(len(room.devices) // need.devices)
-        if need.cpu_millis:
-            limits.append(max(room.cpu_millis, 0) // need.cpu_millis)
-        if need.memory_mib:
-            limits.append(max(room.memory_mib, 0) // need.memory_mib)
-        count += min(limits)
-    return min(count, enough)
+        count += room.replicas(need, enough - count)
+        if count == enough:
+            break
+    return count
 
 
-def _shortage(
+def _shortage_of(
     rooms: dict[str, Room], reason: QueueReason, need: Resources, smallest: int, known: int
 ) -> str:
     if reason == QueueReason.DEVICES:

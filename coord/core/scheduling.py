@@ -8,33 +8,48 @@ from coord.core import fleet
 from coord.core.checkpoints import drop_unfinished
 from coord.core.gangs import role_of
 from coord.core.incidents import incident_placed
-from coord.core.placement import Plan, place, refusal, rooms_of
+from coord.core.placement import Plan, Refusal, place, refusal, rooms_of
 from coord.core.step import Step
 from coord.model.decisions import JobQueued, Placement, SpareActivated, TasksPlaced
 from coord.model.entities import Gang, GangPhase, JobStatus, QueueReason, Task, TaskStatus
 from coord.model.ids import task_key
+from coord.model.spec import Resources
 
 
 def schedule(step: Step) -> None:
     """Place every waiting gang that fits, in the order of submission, role and index."""
+    while step.state.waiting and _place_waiting(step):
+        pass
+
+
+def _place_waiting(step: Step) -> bool:
+    """Look at the queue once. True when a gang left a place that it had kept, maybe for another."""
     state = step.state
-    if not state.waiting:
-        return
     rooms = rooms_of(state)
+    left_places = False
+    refused: dict[tuple[Resources, int], Refusal] = {}
     for key in sorted(state.waiting, key=lambda key: _rank(step, key)):
         gang = state.gangs[key]
         if gang.not_before_ms > step.now_ms:
             _queue(step, gang, QueueReason.BACKOFF, f"until {gang.not_before_ms} ms of log time")
             continue
         role = role_of(step, gang)
-        smallest = role.smallest if gang.index < 0 else 1
-        plan = place(rooms, gang, role.resources, min(smallest, gang.desired), role.spares)
-        if plan is None:
-            why = refusal(state, gang, role.resources, min(smallest, gang.desired))
-            _queue(step, gang, why.reason, why.detail)
-            rooms = rooms_of(state)
-        else:
+        need = role.resources
+        smallest = min(role.smallest if gang.index < 0 else 1, gang.desired)
+        # Room only shrinks while nobody leaves a kept place: what found none before finds none now.
+        why = None if gang.holds else refused.get((need, smallest))
+        plan = None if why else place(rooms, gang, need, smallest, role.spares)
+        if plan is not None:
+            if gang.holds:
+                left_places = True
+                refused.clear()
             _start(step, gang, plan)
+            continue
+        why = why or refusal(state, rooms, gang, need, smallest)
+        if not gang.holds:
+            refused[need, smallest] = why
+        _queue(step, gang, why.reason, why.detail)
+    return left_places
 
 
 def _rank(step: Step, key: str) -> tuple[int, int, int, str]:

@@ -37,8 +37,8 @@ class Step:
         self.result = 0
         self.scheduling = False
         """Set when places or wishes changed: the queue is looked at once, after the handler."""
-        self.expired: list[str] = []
-        """Hosts whose lease ran out, to be judged together."""
+        self.expired = False
+        """Set when a lease ran out: all that did are judged together."""
 
     def decide(self, decision: Decision) -> str:
         """Record a decision; returns its id, to be named as a cause of later ones."""

@@ -154,7 +154,7 @@ def _progress(step: Step, event: ProgressReported) -> Rejection | None:
     gang = gang_of(step, task)
     if isinstance(gang, Rejection):
         return gang
-    if task.status == TaskStatus.STOPPING:
+    if gang.phase not in gangs.ACTIVE:
         return Rejection.TASK_STOPPING
     if event.step <= task.step or event.step < 0:
         return Rejection.NOTHING_TO_DO
@@ -190,12 +190,12 @@ def look_at(step: Step, key: str) -> None:
     status = state.hosts[task.host].status
     if step.now_ms < due_ms:
         state.timers.arm("task", key, due_ms)
-    elif status == HostStatus.SUSPECT:
-        # Its host's silence is judged first; that verdict covers the task.
-        state.timers.arm("task", key, step.now_ms + settings.heartbeat_ms)
-    elif status == HostStatus.UP and task.status == TaskStatus.PLACED:
+    elif status != HostStatus.UP:
+        # Its host's silence is judged first; once it is heard again, the task is looked at again.
+        return
+    elif task.status == TaskStatus.PLACED:
         detail = f"not started within {settings.launch_timeout_ms} ms"
         cause = FailureCause.INFRASTRUCTURE
         gangs.fail_gang(step, task.gang, cause, key, detail, task.placed_ms, step.cause)
-    elif status == HostStatus.UP:
+    else:
         gangs.task_abandoned(step, task)

@@ -1,0 +1,255 @@
+"""The language of transcripts: one line, one event (or one for each task that a `*` matches).
+
+    leader 1                              LeaderElected of the next term; `term=5` for a certain one
+    configure lease_ms=3000               ClusterConfigured; what is not given is as in `QUICK`
+    host h1 devices=1 found=d/t/0#1:100   HostRegistered; `found=KEY:PID:exited`, separated by commas
+    beat h1 h2 | beat all | beat all but h3
+    tick                                  ClockAdvanced
+    submit d: t x4 devices=1 spares=1; s x2 independent | user_limit=1 checkpoint_dir=/c
+    started, exited, reaped, unkillable, launch-failed, progress, begin, shard   TASK key=value ...
+    preempt h1 grace_ms=500, drain h1, undrain h1, remove h1
+    cancel d, resize d t 3, note, allow-evictions, version 2
+
+A task is `d/t/0#1`; `d/t/*#1` is each of that generation which the state knows, by index. Its host and
+incarnation are those of the state unless `host=` and `incarnation=` say otherwise. Any line may end with
+`as=client:me/5` (who sent it, as its how-manieth; `as=host:h1/5` takes `incarnation=`) and `term=3`.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import msgspec
+
+from coord.core.state import State
+from coord.model import events
+from coord.model.entry import Origin
+from coord.model.events import AnyEvent
+from coord.model.settings import Settings
+from coord.model.spec import JobSpec, Resources, RestartPolicy, RoleSpec
+
+QUICK = {"lease_ms": 3_000, "suspect_ms": 1_500, "heartbeat_ms": 500, "fence_ms": 1_000}
+"""Short leases keep transcripts short."""
+
+
+class Line(msgspec.Struct):
+    """What a line says: events, and how they are sent."""
+
+    events: list[AnyEvent]
+    origin: Origin | None = None
+    term: int | None = None
+
+
+class Unreadable(ValueError):
+    """The line is not in the language."""
+
+
+def parse(text: str, state: State) -> Line:
+    verb, *words = shlex.split(text)
+    if verb == "submit":
+        words, tail = _split_sender(words)
+        return _line([_submit(words)], tail, 0)
+    plain = [word for word in words if "=" not in word]
+    options: dict[str, Any] = dict(word.split("=", 1) for word in words if "=" in word)
+    sender = {name: options.pop(name) for name in ("as", "term") if name in options and verb != "leader"}
+    incarnation = int(options.get("incarnation", 0))
+    reader = VERBS.get(verb)
+    if reader is None:
+        raise Unreadable(f"no verb {verb!r} in {text!r}; there are {', '.join(VERBS)}")
+    return _line(reader(state, plain, options), sender, incarnation)
+
+
+def _split_sender(words: list[str]) -> tuple[list[str], dict[str, str]]:
+    ours = [word for word in words if not word.startswith(("as=", "term="))]
+    tail = dict(word.split("=", 1) for word in words if word.startswith(("as=", "term=")))
+    return ours, tail
+
+
+def _line(found: list[AnyEvent], sender: dict[str, str], incarnation: int) -> Line:
+    origin = None
+    if "as" in sender:
+        actor, _, seq = sender["as"].rpartition("/")
+        if actor.startswith("host:"):
+            incarnation = incarnation or getattr(found[0], "incarnation", 0)
+        else:
+            incarnation = 0
+        origin = Origin(actor, incarnation, int(seq))
+    return Line(found, origin, int(sender["term"]) if "term" in sender else None)
+
+
+def _leader(state: State, plain: list[str], options: dict[str, Any]) -> list[AnyEvent]:
+    term = int(options.get("term", state.meta.term + 1))
+    return [events.LeaderElected(int(plain[0]), term)]
+
+
+def _configure(state: State, plain: list[str], options: dict[str, Any]) -> list[AnyEvent]:
+    cluster = plain[0] if plain else "c"
+    return [events.ClusterConfigured(cluster, _convert({**QUICK, **options}, Settings))]
+
+
+def _host(state: State, plain: list[str], options: dict[str, Any]) -> list[AnyEvent]:
+    name = plain[0]
+    found = []
+    for item in filter(None, options.pop("found", "").split(",")):
+        key, pid, *exited = item.split(":")
+        found.append(events.TaskFound(key, int(pid), not exited))
+    ports = tuple(int(port) for port in filter(None, options.pop("ports", "").split(",")))
+    known = state.hosts.get(name)
+    given = {
+        "host": name,
+        "agent": known.agent if known else f"agent-{name}",
+        "boot": known.boot if known else "boot-1",
+        "address": known.address if known else f"{name}.lan",
+        "devices": known.devices if known else 0,
+        "cpu_millis": known.cpu_millis if known else 0,
+        "memory_mib": known.memory_mib if known else 0,
+        **options,
+    }
+    event = _convert(given, events.HostRegistered)
+    return [msgspec.structs.replace(event, tasks=tuple(found), ports=ports)]
+
+
+def _beat(state: State, plain: list[str], options: dict[str, Any]) -> list[AnyEvent]:
+    names = plain
+    if plain[0] == "all":
+        absent = plain[2:]
+        names = [name for name in state.slots if name not in absent]
+    pairs = sorted((state.hosts[name].slot, state.hosts[name].incarnation) for name in names)
+    if "incarnation" in options:
+        pairs = [(slot, int(options["incarnation"])) for slot, _ in pairs]
+    slots, incarnations = tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs)
+    return [events.HeartbeatsSeen("node:1", slots, incarnations)]
+
+
+def _submit(words: list[str]) -> AnyEvent:
+    text = " ".join(words)
+    roles_text, _, rest = text.partition("|")
+    name, _, roles_text = roles_text.partition(":")
+    policy: dict[str, Any] = dict(word.split("=", 1) for word in rest.split())
+    checkpoint_dir = policy.pop("checkpoint_dir", "")
+    roles = tuple(_role(part.split()) for part in roles_text.split(";") if part.strip())
+    spec = JobSpec(name.strip(), roles, _convert(policy, RestartPolicy), checkpoint_dir)
+    return events.JobSubmitted(spec, "me")
+
+
+def _role(words: list[str]) -> RoleSpec:
+    name, *rest = words
+    given: dict[str, Any] = {"name": name, "command": ("train",)}
+    resources: dict[str, Any] = {}
+    env: dict[str, str] = {}
+    for word in rest:
+        key, _, value = word.partition("=")
+        if word[0] == "x" and word[1:].lstrip("-").isdigit():
+            given["replicas"] = word[1:]
+        elif word == "independent":
+            given["gang"] = False
+        elif word in ("exclusive", "service"):
+            given[word] = True
+        elif key in Resources.__struct_fields__:
+            resources[key] = value
+        elif key.startswith("env."):
+            env[key[4:]] = value
+        elif key in RoleSpec.__struct_fields__:
+            given[key] = value
+        else:
+            raise Unreadable(f"no word {word!r} of a role")
+    role = _convert({**given, "env": env}, RoleSpec)
+    return msgspec.structs.replace(role, resources=_convert(resources, Resources))
+
+
+def _about_tasks(event_type: type[Any], flags: tuple[str, ...] = ()) -> Any:
+    def read(state: State, plain: list[str], options: dict[str, Any]) -> list[AnyEvent]:
+        given = dict(options)
+        for word in plain[1:]:
+            if word == "unobserved":
+                given["observed"] = False
+            elif word in flags:
+                given[word] = True
+            else:
+                raise Unreadable(f"no word {word!r} of {event_type.__name__}")
+        if "code" in given:
+            given["exit_code"] = given.pop("code")
+        return [_report(event_type, state, key, dict(given)) for key in _tasks(state, plain[0])]
+
+    return read
+
+
+def _tasks(state: State, pattern: str) -> list[str]:
+    if "*" not in pattern:
+        return [pattern]
+    before, _, after = pattern.partition("*")
+    found = [
+        task for key, task in state.tasks.items() if key.startswith(before) and key.endswith(after)
+    ]
+    if not found:
+        raise Unreadable(f"no task is like {pattern}")
+    return [task.key for task in sorted(found, key=lambda task: (task.role, task.index))]
+
+
+def _report(event_type: type[Any], state: State, key: str, given: dict[str, Any]) -> AnyEvent:
+    task = state.tasks.get(key)
+    host = given.setdefault("host", task.host if task else "h1")
+    known = state.hosts.get(host)
+    given.setdefault("incarnation", known.incarnation if known else 1)
+    given["task"] = key
+    if "pid" in event_type.__struct_fields__:
+        given.setdefault("pid", 100 + (task.index if task else 0))
+    if event_type in (events.CheckpointBegun, events.ShardSaved):
+        generation = key.rpartition("#")[2]
+        given.setdefault("path", f"/c/step-{given['step']}-gen-{generation}")
+    if event_type is events.ShardSaved:
+        given.setdefault("shard", f"rank-{task.index if task else 0}.bin")
+        given.setdefault("digest", f"d{task.index if task else 0}")
+    return _convert(given, event_type)
+
+
+def _about_host(event_type: type[Any]) -> Any:
+    def read(state: State, plain: list[str], options: dict[str, Any]) -> list[AnyEvent]:
+        given = {"host": plain[0], **options}
+        if "incarnation" in event_type.__struct_fields__:
+            known = state.hosts.get(plain[0])
+            given.setdefault("incarnation", known.incarnation if known else 1)
+        else:
+            given.setdefault("actor", "me")
+        return [_convert(given, event_type)]
+
+    return read
+
+
+def _cancel(state: State, plain: list[str], options: dict[str, Any]) -> list[AnyEvent]:
+    return [events.JobCancelRequested(plain[0], "me", options.get("reason", ""))]
+
+
+def _resize(state: State, plain: list[str], options: dict[str, Any]) -> list[AnyEvent]:
+    return [events.JobResizeRequested(plain[0], plain[1], int(plain[2]), "me")]
+
+
+def _convert(given: dict[str, Any], kind: type[Any]) -> Any:
+    return msgspec.convert(given, kind, strict=False)
+
+
+VERBS: dict[str, Any] = {
+    "leader": _leader,
+    "configure": _configure,
+    "host": _host,
+    "beat": _beat,
+    "tick": lambda *_: [events.ClockAdvanced()],
+    "version": lambda _, plain, __: [events.LogicVersionRaised(int(plain[0]))],
+    "note": lambda _, plain, __: [events.NoteAdded("me", plain[0], " ".join(plain[1:]))],
+    "allow-evictions": lambda *_: [events.EvictionsAllowed("me", "looked at it")],
+    "started": _about_tasks(events.TaskStarted),
+    "exited": _about_tasks(events.TaskExited, ("expected", "oom")),
+    "reaped": _about_tasks(events.TaskReaped),
+    "unkillable": _about_tasks(events.TaskUnkillable),
+    "launch-failed": _about_tasks(events.LaunchFailed, ("user_error",)),
+    "progress": _about_tasks(events.ProgressReported),
+    "begin": _about_tasks(events.CheckpointBegun),
+    "shard": _about_tasks(events.ShardSaved),
+    "preempt": _about_host(events.PreemptionNoticed),
+    "drain": _about_host(events.DrainRequested),
+    "undrain": _about_host(events.UndrainRequested),
+    "remove": _about_host(events.HostRemovalRequested),
+    "cancel": _cancel,
+    "resize": _resize,
+}
