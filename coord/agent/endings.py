@@ -117,9 +117,7 @@ class Endings:
         self._spawn = spawn
         self._active: dict[str, Ending] = {}
 
-    def begin(
-        self, task: str, process: Process | None, kill_at: float, *, exited: bool
-    ) -> None:
+    def begin(self, task: str, process: Process | None, kill_at: float, *, exited: bool) -> None:
         """End the task, or bring its SIGKILL nearer if it is being ended already."""
         ending = self._active.get(task)
         if ending is None:

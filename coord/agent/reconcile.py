@@ -156,14 +156,11 @@ def _forgets(
     return [
         Forget(task)
         for task in sorted(records)
-        if task not in wanted
-        and Fact.REAPED in reported.get(task, NOTHING_REPORTED).settled
+        if task not in wanted and Fact.REAPED in reported.get(task, NOTHING_REPORTED).settled
     ]
 
 
-def _launches(
-    plan: HostPlan, records: Mapping[str, TaskRecord], fenced: bool
-) -> list[Action]:
+def _launches(plan: HostPlan, records: Mapping[str, TaskRecord], fenced: bool) -> list[Action]:
     holding = [record.order for record in records.values() if record.holds]
     devices = {device for order in holding for device in order.devices}
     ports = {port for order in holding for port in order.ports}

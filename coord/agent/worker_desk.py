@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from coord.agent.records import Phase, TaskRecord
 from coord.agent.reporting import Reporter
 from coord.agent.socket import CheckpointBegun, Refusal, ShardSaved
-from coord.client.errors import CoordError
+from coord.client.errors import CoordError, Rejected
 from coord.model import events
+from coord.model.rejections import Rejection
 
 CHECKPOINT_TIMEOUT_S = 10.0
 
@@ -47,6 +48,10 @@ class Desk:
                 f"the coordinator decided nothing within {CHECKPOINT_TIMEOUT_S:g} s; it may still "
                 "be recorded"
             ) from None
+        except Rejected as error:
+            # Every rank says that the checkpoint has begun; the first was enough.
+            if error.rejection != Rejection.NOTHING_TO_DO:
+                raise Refusal(str(error)) from None
         except CoordError as error:
             raise Refusal(str(error)) from None
 

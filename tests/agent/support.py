@@ -82,7 +82,9 @@ class FakeChannel:
 
     def of(self, task: str) -> list[str]:
         """The names of the events about a task, progress aside, in order."""
-        names = [type(event).__name__ for event in self.events if getattr(event, "task", "") == task]
+        names = [
+            type(event).__name__ for event in self.events if getattr(event, "task", "") == task
+        ]
         return [name for name in names if name != "ProgressReported"]
 
     def one(self, kind: type[Any], task: str) -> Any:
@@ -144,8 +146,12 @@ async def until(condition: Callable[[], Any], what: str = "") -> Any:
 
 async def until_file(path: Path) -> str:
     """The text of a file once it has a whole line."""
-    await until(lambda: path.exists() and path.read_text().endswith("\n"), f"{path}")
-    return path.read_text()
+
+    def whole() -> str:
+        text = path.read_text() if path.exists() else ""
+        return text if text.endswith("\n") else ""
+
+    return str(await until(whole, f"{path}"))
 
 
 def config_for(data_dir: Path, **fields: Any) -> AgentConfig:

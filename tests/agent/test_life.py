@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 from pathlib import Path
 
 import psutil
@@ -117,9 +118,7 @@ async def test_what_cannot_be_started_is_the_users_error(
 
 
 async def test_a_port_in_use_is_named(tmp_path: Path) -> None:
-    """A rendezvous port that somebody else listens on fails the launch at once, as nobody's fault."""
-    import socket
-
+    """A rendezvous port that somebody else listens on fails the launch, as nobody's fault."""
     channel = FakeChannel()
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -272,7 +271,9 @@ async def test_devices_pass_on_only_when_reaped(tmp_path: Path) -> None:
 async def test_output_of_a_failed_task_is_bounded_and_lenient(tmp_path: Path) -> None:
     """The tail of stderr is short, whole lines at its end, and decodes whatever is there."""
     channel = FakeChannel()
-    code = "import os\nos.write(2, b'x\\n' * 100_000 + b'\\xff\\xfe bad\\nlast')\nraise SystemExit(1)"
+    code = (
+        "import os\nos.write(2, b'x\\n' * 100_000 + b'\\xff\\xfe bad\\nlast')\nraise SystemExit(1)"
+    )
     async with running(config_for(tmp_path), channel):
         channel.deliver(plan(order(python(code)), version=1))
         await until(lambda: channel.of(key()) == WHOLE_LIFE)
