@@ -20,11 +20,11 @@ from coord.cli.exits import Failure
 from coord.cli.processes import MARK, Child, family, kill, start_guard, sweep
 from coord.model.settings import Settings
 
-FREE_PORTS = range(12_000, 32_000)
-"""Below the kernel's range for outgoing connections, so that none is taken by chance."""
-AGENT_PORTS = 32
-"""How many rendezvous ports each agent gets."""
+FREE_PORTS = range(10_000, 20_000)
+"""Below what agents keep for rendezvous and what the kernel gives to outgoing connections."""
 STOP_TIMEOUT_S = 10.0
+TASK_GRACE_S = 1.0
+"""For tasks, which outlive their agents otherwise."""
 POLL_S = 0.05
 
 _random = random.SystemRandom()
@@ -36,8 +36,6 @@ class Layout(msgspec.Struct, frozen=True):
     cluster: str
     api_ports: tuple[int, ...]
     peer_ports: tuple[int, ...]
-    agent_ports: tuple[int, ...]
-    """The first rendezvous port of each agent."""
 
 
 class LocalCluster:
@@ -59,7 +57,7 @@ class LocalCluster:
     ) -> None:
         """`first_port` 0 picks free ports. `workdir` is where agents, and so tasks, begin."""
         self.directory = directory.resolve()
-        self.layout = layout_for(self.directory, nodes, agents, first_port)
+        self.layout = layout_for(self.directory, nodes, first_port)
         self.mark = f"{os.getpid()}-{_random.randrange(1 << 62):x}"
         self._settings = settings or Settings()
         self._devices = devices
@@ -154,25 +152,64 @@ class LocalCluster:
             for child in children:
                 if not child.wait(deadline - time.monotonic()):
                     child.kill()
-        sweep(self.mark)
+        sweep(self.mark, TASK_GRACE_S)
         if self._guard is not None:
             self._guard.stdin.close()
             self._guard.wait()
             self._guard = None
 
     def _server(self, node: int) -> Child:
-        raise NotImplementedError
+        arguments = [
+            "server",
+            f"--node={node}",
+            f"--data={self.directory / f'server-{node}'}",
+            f"--api={self._api(node)}",
+            f"--cluster-id={self.layout.cluster}",
+            *(f"--settings={name}={value}" for name, value in _changed(self._settings)),
+        ]
+        if len(self.layout.api_ports) > 1:
+            members = [
+                f"{other}={self._peer(other)}/{self._api(other)}"
+                for other in range(1, len(self.layout.api_ports) + 1)
+            ]
+            arguments.append(f"--cluster={','.join(members)}")
+        return self._child(f"server-{node}", arguments)
 
     def _agent(self, number: int) -> Child:
-        raise NotImplementedError
+        # Each begins with another server, so that they do not all hang on one.
+        at = number % len(self.urls)
+        arguments = [
+            "agent",
+            f"--host-id=host-{number}",
+            f"--data={self.directory / f'agent-{number}'}",
+            f"--server={','.join(self.urls[at:] + self.urls[:at])}",
+            f"--cluster-id={self.layout.cluster}",
+            f"--devices={self._devices}",
+        ]
+        return self._child(f"host-{number}", arguments, self._workdir)
+
+    def _api(self, node: int) -> str:
+        return f"127.0.0.1:{self.layout.api_ports[node - 1]}"
+
+    def _peer(self, node: int) -> str:
+        return f"127.0.0.1:{self.layout.peer_ports[node - 1]}"
 
     def _child(self, name: str, arguments: list[str], workdir: Path | None = None) -> Child:
         command = [sys.executable, "-m", "coord.cli.main", *arguments]
-        env = {**os.environ, MARK: self.mark}
+        # What the user set for other servers and agents is not meant for these.
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("COORD_")}
+        env = {**kept, MARK: self.mark}
         return Child(name, command, self.directory / "logs" / f"{name}.log", env, workdir)
 
 
-def layout_for(directory: Path, nodes: int, agents: int, first_port: int) -> Layout:
+def _changed(settings: Settings) -> list[tuple[str, int]]:
+    """What differs from the defaults."""
+    default = Settings()
+    pairs = [(name, getattr(settings, name)) for name in settings.__struct_fields__]
+    return [(name, value) for name, value in pairs if value != getattr(default, name)]
+
+
+def layout_for(directory: Path, nodes: int, first_port: int) -> Layout:
     """That of the directory if it has one, which must fit; else a new one with free ports."""
     path = directory / "layout.json"
     if not path.exists():
@@ -181,7 +218,6 @@ def layout_for(directory: Path, nodes: int, agents: int, first_port: int) -> Lay
             cluster=f"local-{_random.randrange(1 << 32):08x}",
             api_ports=tuple(ports[:nodes]),
             peer_ports=tuple(ports[nodes:]),
-            agent_ports=_agent_ports(agents, ()),
         )
     found = msgspec.json.decode(path.read_bytes(), type=Layout)
     if len(found.api_ports) != nodes:
@@ -190,9 +226,7 @@ def layout_for(directory: Path, nodes: int, agents: int, first_port: int) -> Lay
             f"pass --nodes {len(found.api_ports)}, or another --data directory"
         )
     _refuse_taken((*found.api_ports, *found.peer_ports))
-    return msgspec.structs.replace(
-        found, agent_ports=found.agent_ports + _agent_ports(agents, found.agent_ports)
-    )
+    return found
 
 
 def _server_ports(nodes: int, first_port: int) -> list[int]:
@@ -211,18 +245,6 @@ def _refuse_taken(ports: list[int] | tuple[int, ...]) -> None:
                 f"port {port} of 127.0.0.1 is in use: end what listens there (another "
                 "`coordctl up`?), or choose others with --first-port and a new --data directory"
             )
-
-
-def _agent_ports(agents: int, taken: tuple[int, ...]) -> tuple[int, ...]:
-    """First ports of the agents still lacking one; their ranges do not overlap."""
-    starts = [*range(FREE_PORTS.start, FREE_PORTS.stop - AGENT_PORTS, AGENT_PORTS)]
-    _random.shuffle(starts)
-    chosen: list[int] = []
-    while len(taken) + len(chosen) < agents:
-        start = starts.pop()
-        if start not in taken and is_free(start):
-            chosen.append(start)
-    return tuple(chosen)
 
 
 def free_ports(count: int) -> list[int]:

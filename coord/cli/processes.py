@@ -116,14 +116,19 @@ def marked(mark: str) -> list[psutil.Process]:
     return found
 
 
-def sweep(mark: str, spare: Iterable[int] = ()) -> None:
-    """SIGKILL whatever carries the mark, but for the pids in `spare`, until nothing is left.
+def sweep(mark: str, grace_s: float = 0.0) -> None:
+    """End whatever carries the mark: SIGTERM if there is a grace, then SIGKILL until none is left.
 
     Repeats, because a process may start another while it is being killed.
     """
-    spared = list(spare)
+    if grace_s:
+        found = marked(mark)
+        for process in found:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.terminate()
+        psutil.wait_procs(found, timeout=grace_s)
     for _ in range(10):
-        found = [process for process in marked(mark) if process.pid not in spared]
+        found = marked(mark)
         if not found:
             return
         kill(found)

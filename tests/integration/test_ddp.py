@@ -54,6 +54,7 @@ def _train_alone(output: Path) -> str:
                 "WORLD_SIZE": "2",
                 "MASTER_ADDR": "127.0.0.1",
                 "MASTER_PORT": str(port),
+                "COORD_CHECKPOINT_DIR": str(output / "checkpoints"),
             },
         )
         for rank in range(2)

@@ -15,8 +15,8 @@ from tests.integration.cluster import DIGITS
 STEPS = 60
 
 
-def start_ranks(count: int, *arguments: str, **env: str) -> list[subprocess.Popen[str]]:
-    """Ranks as a launcher would start them, without a coordinator."""
+def start_ranks(count: int, directory: Path, *arguments: str) -> list[subprocess.Popen[str]]:
+    """Ranks as a launcher would start them, without a coordinator; they save in `directory`."""
     (port,) = free_ports(1)
     return [
         subprocess.Popen(
@@ -27,7 +27,7 @@ def start_ranks(count: int, *arguments: str, **env: str) -> list[subprocess.Pope
                 "WORLD_SIZE": str(count),
                 "MASTER_ADDR": "127.0.0.1",
                 "MASTER_PORT": str(port),
-                **env,
+                "COORD_CHECKPOINT_DIR": str(directory / "checkpoints"),
             },
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -57,7 +57,7 @@ def train_locally(ranks: int, output: Path) -> bytes:
 
 def test_ranks_over_tcp_reach_the_bits_of_one_process(tmp_path: Path) -> None:
     """The sum is taken in rank order on both ways."""
-    assert finish(start_ranks(3, "--output", str(tmp_path / "tcp"))) == [0, 0, 0]
+    assert finish(start_ranks(3, tmp_path, "--output", str(tmp_path / "tcp"))) == [0, 0, 0]
     assert (tmp_path / "tcp" / "weights.npy").read_bytes() == train_locally(3, tmp_path / "local")
 
 
@@ -75,9 +75,9 @@ def test_it_learns(tmp_path: Path) -> None:
     assert np.load(tmp_path / "weights.npy").any()
 
 
-def test_the_death_of_one_rank_ends_the_others_at_once() -> None:
+def test_the_death_of_one_rank_ends_the_others_at_once(tmp_path: Path) -> None:
     """Each notices its closed connection and exits with an error; none waits for a timeout."""
-    ranks = start_ranks(3, "--step-ms", "20", "--checkpoint-every", "1")
+    ranks = start_ranks(3, tmp_path, "--step-ms", "20", "--checkpoint-every", "1")
     assert ranks[0].stdout is not None
     line = ranks[0].stdout.readline()
     while line and not line.startswith("step"):
@@ -86,9 +86,9 @@ def test_the_death_of_one_rank_ends_the_others_at_once() -> None:
     assert finish(ranks) == [1, -9, 1]
 
 
-def test_a_terminated_rank_dies_where_it_waits() -> None:
+def test_a_terminated_rank_dies_where_it_waits(tmp_path: Path) -> None:
     """A rank whose peers never come waits in a socket, and SIGTERM ends it there."""
-    ranks = start_ranks(2)
+    ranks = start_ranks(2, tmp_path)
     ranks[1].kill()
     ranks[1].wait()
     assert ranks[0].stdout is not None

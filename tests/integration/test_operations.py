@@ -9,7 +9,7 @@ import pytest
 
 from coord.client.errors import Rejected
 from coord.model.decisions import HostDrained, IncidentOpened, JobQueued
-from coord.model.entities import JobStatus, QueueReason
+from coord.model.entities import FailureCause, JobStatus, QueueReason
 from tests.integration.cluster import Fleet, digits_job
 
 
@@ -33,7 +33,7 @@ def test_a_cancelled_job_leaves_no_process(
 def test_a_drained_host_is_emptied_and_gets_no_work(
     start_fleet: Callable[..., Fleet], tmp_path: Path
 ) -> None:
-    """Its gang goes on elsewhere from the last checkpoint; that is no incident."""
+    """Its gang goes on elsewhere from the last checkpoint, and no budget pays for that."""
     fleet = start_fleet(nodes=1, agents=3)
     fleet.client.submit_job(digits_job(tmp_path, ranks=2))
     fleet.wait_in_full_swing()
@@ -47,7 +47,10 @@ def test_a_drained_host_is_emptied_and_gets_no_work(
     assert host not in [task.host for task in fleet.running_tasks()]
     fleet.wait_for("the end of training", lambda: fleet.log.ended)
     assert fleet.log.ended == "completed"
-    assert fleet.log.decisions(IncidentOpened) == []
+    assert [one.cause for one in fleet.log.decisions(IncidentOpened)] == [FailureCause.DRAIN]
+    gang = fleet.gang()
+    assert gang.restarts == 1
+    assert (gang.restarts_user, gang.restarts_infrastructure, gang.restarts_unknown) == (0, 0, 0)
     fleet.client.undrain(host, reason="done")
     fleet.client.submit_job(digits_job(tmp_path, name="again", ranks=3, steps=20, step_ms=0))
     fleet.wait_for("it to be used", lambda: fleet.job("again").status == JobStatus.COMPLETED)
