@@ -133,6 +133,8 @@ async def snapshot(request: web.Request) -> web.Response:
         raft_index = await node.keeper.snapshot()
     except StorageFull as error:
         raise ApiError(503, "read_only", str(error)) from error
+    except RuntimeError as error:
+        raise ApiError(409, "no_snapshot", str(error), retry_after_ms=1_000) from error
     return answer(request, {"node": node.config.node, "raft_index": raft_index})
 
 

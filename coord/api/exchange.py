@@ -18,8 +18,9 @@ Body = TypeVar("Body")
 
 KEY_LENGTH_LIMIT = 200
 ACTOR_LENGTH_LIMIT = 200
-WRITE_TIMEOUT_S = 5.0
-READ_TIMEOUT_S = 5.0
+WRITE_TIMEOUT_MS = 5_000
+TIMEOUT_LIMIT_MS = 60_000
+READ_TIMEOUT_MS = 5_000
 
 
 def answer(request: web.Request, content: Mapping[str, Any], status: int = 200) -> web.Response:
@@ -33,12 +34,14 @@ def answer(request: web.Request, content: Mapping[str, Any], status: int = 200) 
 async def fresh(request: web.Request) -> None:
     """Let the read see everything acknowledged before it came, unless `?stale=1`."""
     if request.query.get("stale", "0") in ("", "0", "false"):
-        await request.app[NODE].read_index(READ_TIMEOUT_S)
+        timeout_ms = integer(request, "timeout_ms", READ_TIMEOUT_MS, least=1, most=TIMEOUT_LIMIT_MS)
+        await request.app[NODE].read_index(timeout_ms / 1_000)
 
 
 async def submit(request: web.Request, event: AnyEvent, subject: str) -> Result:
-    """Have an event decided; raises ApiError unless it took effect."""
+    """Have an event decided within `timeout_ms` of the query; ApiError unless it took effect."""
     node = request.app[NODE]
+    timeout_ms = integer(request, "timeout_ms", WRITE_TIMEOUT_MS, least=1, most=TIMEOUT_LIMIT_MS)
     key = request.headers.get("Idempotency-Key", "")
     if len(key) > KEY_LENGTH_LIMIT:
         raise ApiError(
@@ -47,7 +50,7 @@ async def submit(request: web.Request, event: AnyEvent, subject: str) -> Result:
             f"Idempotency-Key has {len(key)} characters; the limit is {KEY_LENGTH_LIMIT}",
         )
     origin = request.app[ORIGINS].origin(key, node.state.meta.applied_index)
-    result = await node.submit(Submission(origin, event), WRITE_TIMEOUT_S)
+    result = await node.submit(Submission(origin, event), timeout_ms / 1_000)
     check(result, subject, node.config.limits.event_bytes)
     return result
 

@@ -111,7 +111,7 @@ class Node:
             clock=clock,
             halt=self.halt,
         )
-        self._status: RaftStatus = log.status()
+        self._status = _before_start(config.node)
         self._main: asyncio.Task[None] | None = None
         self._stopping = False
         self._stopped = False
@@ -424,6 +424,11 @@ class Node:
                 await self.keeper.keep()
             except StorageFull as error:
                 log.warning("housekeeping_deferred", error=str(error))
+
+
+def _before_start(node: int) -> RaftStatus:
+    """No leader, no members: what is known before the log has been opened."""
+    return RaftStatus(node, Role.FOLLOWER, 0, 0, 0, 0, 1, 0, (), ())
 
 
 def _passed(due: dict[str, float], now: float) -> Iterable[str]:

@@ -89,6 +89,9 @@ class RequestTable:
         if self._pending.pop(request.key, None) is not None:
             self._answer(request, undecided(request, "not_committed", reason, retry_after_ms))
 
+    def all(self) -> list[Request]:
+        return list(self._pending.values())
+
     def get(self, key: Key) -> Request | None:
         return self._pending.get(key)
 

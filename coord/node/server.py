@@ -54,7 +54,8 @@ class ServerConfig(msgspec.Struct, frozen=True):
     """All of one server. Addresses are `host:port`.
 
     `members` is the first configuration of the cluster; once the data directory holds one, that
-    counts. Without `peer_listen` the server is a cluster of one for good.
+    counts. With `peer_listen` and no members the server waits until the leader of a running cluster
+    adds it. Without `peer_listen` it is a cluster of one for good.
     """
 
     node: int
@@ -170,10 +171,10 @@ def _check(config: ServerConfig) -> None:
                 f"{name} is {address!r}, which others can reach; without certificates only "
                 "loopback addresses such as 127.0.0.1 are served"
             )
-    if config.peer_listen and config.node not in [member.node for member in config.members]:
+    known = [member.node for member in config.members]
+    if config.peer_listen and config.members and config.node not in known:
         problems.append(
-            f"node {config.node} is not among the members "
-            f"{[member.node for member in config.members]}; name it there with its addresses"
+            f"node {config.node} is not among the members {known}; name it there with its addresses"
         )
     if problems:
         raise StartFailed("; ".join(problems))
@@ -236,13 +237,16 @@ def _make_log(
         own = [member for member in config.members if member.node == config.node]
         member = own[0] if own else Member(config.node, "", config.api_listen)
         return SingleNodeLog(member, environment), None
+    own = Member(config.node, config.peer_listen, config.api_listen)
     replicated = PySyncObjLog(
         config.node,
-        config.members,
+        config.members or (own,),
         environment,
         config.timings,
-        ssl_context=config.peer_ssl,
         rng=random.Random(),
+        ssl_context=config.peer_ssl,
+        listen=config.peer_listen,
+        joins=not config.members,
     )
     return replicated, replicated.bus
 
