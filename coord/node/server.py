@@ -237,10 +237,10 @@ def _make_log(
         own = [member for member in config.members if member.node == config.node]
         member = own[0] if own else Member(config.node, "", config.api_listen)
         return SingleNodeLog(member, environment), None
-    own = Member(config.node, config.peer_listen, config.api_listen)
+    joining = Member(config.node, config.peer_listen, config.api_listen)
     replicated = PySyncObjLog(
         config.node,
-        config.members or (own,),
+        config.members or (joining,),
         environment,
         config.timings,
         rng=random.Random(),
