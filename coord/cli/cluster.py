@@ -9,11 +9,15 @@ import click
 from coord.cli.exits import Exit
 from coord.cli.output import Column, print_pairs, print_table
 from coord.cli.session import Session, session_options
-from coord.cli.wording import clock_text
+from coord.cli.wording import clock_text, size_text
 
 if TYPE_CHECKING:
     from coord.client.views import ClusterView
 
+FROZEN = (
+    "frozen: so many hosts are silent at once that none is declared lost; if they are really gone, "
+    "`coordctl cluster allow-evictions`"
+)
 MEMBER_COLUMNS = (
     Column("NODE", right=True),
     Column("ROLE", status=True),
@@ -51,6 +55,10 @@ def _print_status(view: ClusterView) -> None:
             ("term", str(view.term)),
             ("log index", f"{view.applied_index:,} at node {view.node}, which answered"),
             ("log time", clock_text(view.now_ms)),
+            ("kept", f"from index {view.first_index:,} on, {size_text(view.size_bytes)}"),
+            ("sessions", f"{view.sessions} at node {view.node}"),
+            ("read only", view.read_only),
+            ("evictions", FROZEN if view.frozen else ""),
         ]
     )
     click.echo()
@@ -61,12 +69,20 @@ def member_rows(view: ClusterView) -> list[tuple[str, ...]]:
     return [
         (
             str(member.node),
-            "leader" if member.node == view.leader else "follower",
+            _role(view, member.node),
             member.api_address,
             member.peer_address,
         )
         for member in sorted(view.members, key=lambda member: member.node)
     ]
+
+
+def _role(view: ClusterView, node: int) -> str:
+    """As the server that answered sees it; one without a connection to it is away."""
+    if node == view.leader:
+        return "leader"
+    known = node == view.node or node in view.connected
+    return "follower" if known else "away"
 
 
 @cluster.command("add")

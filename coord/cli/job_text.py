@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from coord.cli.output import Column
 from coord.cli.wording import age_text, clock_text, count_text, phase_text, resources_text
@@ -29,13 +29,16 @@ TASK_COLUMNS = (
     Column("PID", right=True),
 )
 INCIDENT_COLUMNS = (
-    Column("INCIDENT", right=True),
+    Column("ID", right=True),
     Column("STATUS", status=True),
     Column("GANG"),
-    Column("CAUSE"),
+    Column("DETECT", right=True),
+    Column("STOP", right=True),
+    Column("PLACE", right=True),
+    Column("START", right=True),
+    Column("RESUME", right=True),
+    Column("STEPS LOST", right=True),
     Column("ABOUT"),
-    Column("COST"),
-    Column("LOST", right=True),
 )
 
 
@@ -158,20 +161,16 @@ def task_row(task: Task) -> tuple[str, ...]:
 
 
 def incident_row(incident: Incident) -> tuple[str, ...]:
-    """One line of `incident list`: how each phase went that was reached."""
-    phases = " ".join(
-        f"{name} {phase_text(duration)}" for name, duration in phases_of(incident) if duration >= 0
-    )
+    """One line of `incident list`: how long each phase took that was reached."""
     ended = "resolved" if incident.resolved else "ended"
-    status = "open" if incident.closed_ms < 0 else ended
+    detail = f": {incident.detail}" if incident.detail else ""
     return (
         str(incident.incident),
-        status,
+        "open" if incident.closed_ms < 0 else ended,
         f"{incident.gang}#{incident.generation}",
-        incident.cause,
-        f"{incident.subject}{f': {incident.detail}' if incident.detail else ''}",
-        phases,
-        count_text(incident.lost_steps, "step") if incident.closed_ms >= 0 else "-",
+        *(phase_text(duration) for _, duration in phases_of(incident)),
+        "-" if incident.closed_ms < 0 else str(incident.lost_steps),
+        f"{incident.cause}, {incident.subject}{detail}",
     )
 
 
@@ -190,7 +189,3 @@ def phases_of(incident: Incident) -> list[tuple[str, int]]:
         phases.append((name, mark - before if mark >= 0 else -1))
         before = mark if mark >= 0 else before
     return phases
-
-
-def incidents_of(job: str, incidents: Iterable[Incident]) -> list[Incident]:
-    return [incident for incident in incidents if incident.job == job]

@@ -36,6 +36,10 @@ COMMANDS: dict[str, Lazy] = {
 }
 
 
+class ReaderGone(Exception):
+    """Whoever read our output has gone, as `head` does; there is nobody left to tell."""
+
+
 class LazyGroup(click.Group):
     """A group that imports a command's module only when that command is called."""
 
@@ -67,8 +71,10 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
+        except BrokenPipeError as error:
+            raise ReaderGone from error  # which click would make a failure of ours
         except Exception as error:
             failure = None if ctx.params.get("debug") else failure_from(error)
             if failure is None:
@@ -111,11 +117,13 @@ def run(arguments: list[str]) -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
+    except click.Abort:
+        return Exit.INTERRUPTED  # click has ended the line
+    except KeyboardInterrupt:
         click.echo(err=True)
         return Exit.INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read our output has gone, as `head` does; the interpreter must not flush at exit.
+    except (ReaderGone, BrokenPipeError):
+        # What is still in the buffer must not fail when the interpreter flushes it at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK
     except Exception as error:
