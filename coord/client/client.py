@@ -8,6 +8,8 @@ from types import TracebackType
 from typing import Any, BinaryIO, Literal, Self, TypeVar
 from urllib.parse import quote
 
+from msgspec.structs import replace
+
 from coord.client.channel import Dialer, WebSocketDialer
 from coord.client.errors import ClientClosed, DoneButUnread, NotDone
 from coord.client.http import Http
@@ -152,7 +154,8 @@ class Client:
 
     async def jobs(self, *, stale: bool = False) -> list[JobView]:
         """All jobs, oldest first."""
-        return list((await self._get("/v1/jobs", JobList, stale)).jobs)
+        listed = await self._get("/v1/jobs", JobList, stale)
+        return [replace(view, applied_index=listed.applied_index) for view in listed.jobs]
 
     async def job(self, name: str, *, stale: bool = False) -> JobView:
         """Raises NotFound."""
@@ -160,7 +163,8 @@ class Client:
 
     async def hosts(self, *, stale: bool = False) -> list[HostView]:
         """All hosts, by id."""
-        return list((await self._get("/v1/hosts", HostList, stale)).hosts)
+        listed = await self._get("/v1/hosts", HostList, stale)
+        return [replace(view, applied_index=listed.applied_index) for view in listed.hosts]
 
     async def host(self, host: str, *, stale: bool = False) -> HostView:
         """Raises NotFound."""
@@ -168,7 +172,8 @@ class Client:
 
     async def incidents(self, *, stale: bool = False) -> list[IncidentView]:
         """What went wrong and what it cost, oldest first."""
-        return list((await self._get("/v1/incidents", IncidentList, stale)).incidents)
+        listed = await self._get("/v1/incidents", IncidentList, stale)
+        return [replace(view, applied_index=listed.applied_index) for view in listed.incidents]
 
     async def cluster(self, *, stale: bool = False) -> ClusterView:
         """The servers, who leads, how far the log is."""
