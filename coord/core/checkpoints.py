@@ -36,6 +36,8 @@ def _begun(step: Step, event: CheckpointBegun) -> Rejection | None:
 
 @on(ShardSaved)
 def _saved(step: Step, event: ShardSaved) -> Rejection | None:
+    if not event.digest:
+        return Rejection.INVALID
     found = _saving(step, event)
     if isinstance(found, Rejection):
         return found
@@ -43,7 +45,7 @@ def _saved(step: Step, event: ShardSaved) -> Rejection | None:
     state = step.state
     key = checkpoint_key(gang, event.step)
     checkpoint = state.checkpoints.get(key) or _fresh(gang, event.step, event.path)
-    if checkpoint.path != event.path or not event.digest:
+    if checkpoint.path != event.path:
         return Rejection.INVALID
     at = task.index if gang.index < 0 else 0
     if checkpoint.shards[at]:
@@ -71,14 +73,14 @@ def drop_unfinished(step: Step, gang: Gang) -> None:
 
 
 def _saving(step: Step, event: CheckpointBegun | ShardSaved) -> tuple[Task, Gang] | Rejection:
+    if event.step < 0 or not event.path:
+        return Rejection.INVALID
     task = reported_task(step, event.host, event.incarnation, event.task)
     if isinstance(task, Rejection):
         return task
     gang = gang_of(step, task)
     if isinstance(gang, Rejection):
         return gang
-    if event.step < 0 or not event.path:
-        return Rejection.INVALID
     newest = step.state.newest_checkpoint(gang.key)
     if newest is not None and event.step <= newest.step:
         again = newest.generation == gang.generation and event.step == newest.step

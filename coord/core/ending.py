@@ -87,8 +87,14 @@ def _finish(step: Step, name: str, why: str) -> None:
     state.put_job(
         replace(job, status=JobStatus(job.ending), ended=step.entry.index, ended_ms=step.now_ms)
     )
-    while len(state.finished) > state.meta.settings.finished_jobs_kept:
-        _forget(step, next(iter(state.finished)))
+    excess = len(state.finished) - state.meta.settings.finished_jobs_kept
+    if excess > 0:
+        # A job is remembered for as long as something of it may run: its tasks keep their names.
+        still_there = {task.job: None for task in state.tasks.values()}
+        ended = [state.jobs[ended_name] for ended_name in state.finished]
+        gone = [job for job in ended if job.name not in still_there]
+        for job in sorted(gone, key=lambda job: (job.ended, job.name))[:excess]:
+            _forget(step, job.name)
 
 
 def _forget(step: Step, name: str) -> None:

@@ -108,13 +108,14 @@ def next_try(policy: RestartPolicy, gang: Gang, cause: FailureCause, barren: int
 
 
 def restarts_of(gang: Gang, cause: FailureCause) -> int:
+    """Restarts on this account so far. Drains and resizes have none."""
     if cause == FailureCause.USER:
         return gang.restarts_user
     if cause == FailureCause.INFRASTRUCTURE:
         return gang.restarts_infrastructure
     if cause == FailureCause.UNKNOWN:
         return gang.restarts_unknown
-    return gang.restarts_preemption
+    return gang.restarts_preemption if cause == FailureCause.PREEMPTION else 0
 
 
 def count_restart(gang: Gang, cause: FailureCause) -> Gang:

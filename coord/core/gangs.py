@@ -33,6 +33,7 @@ from coord.model.decisions import (
     GangSucceeded,
     GenerationStarted,
     HangDetected,
+    JobQueued,
     RestartScheduled,
     TaskAbandoned,
     TasksStopping,
@@ -159,9 +160,11 @@ def _stop_task(step: Step, task: Task, status: TaskStatus, grace_ms: int) -> Non
 def settle(step: Step, key: str) -> None:
     """Has the last task of the generation gone?"""
     gang = step.state.gangs.get(key)
-    if gang is None or gang.live or gang.awaits_fence:
+    if gang is None or gang.live:
         return
-    if gang.phase in ACTIVE and gang.succeeded == gang.size:
+    if gang.awaits_fence:
+        _await_fence(step, gang)
+    elif gang.phase in ACTIVE and gang.succeeded == gang.size:
         _end(step, replace(gang, stop_final="succeed"))
     elif gang.phase == GangPhase.STOPPING:
         incident_stopped(step, gang)
@@ -169,6 +172,16 @@ def settle(step: Step, key: str) -> None:
             _end(step, gang)
         else:
             _schedule_restart(step, gang)
+
+
+def _await_fence(step: Step, gang: Gang) -> None:
+    """Say, once, what keeps an exclusive gang from its restart."""
+    if gang.phase != GangPhase.STOPPING or gang.stop_final or gang.queue_reason:
+        return
+    reason, detail = QueueReason.FENCING, f"may still run: {', '.join(gang.awaits_fence)}"
+    causes = (step.cause, gang.cause)
+    step.decide(JobQueued(causes, gang.job, gang.key, reason, detail))
+    step.state.put_gang(replace(gang, queue_reason=reason, queue_detail=detail))
 
 
 def _schedule_restart(step: Step, gang: Gang) -> None:
@@ -192,6 +205,8 @@ def _schedule_restart(step: Step, gang: Gang) -> None:
             gang,
             phase=GangPhase.WAITING,
             stop_cause=FailureCause.NONE,
+            queue_reason=QueueReason.NONE,
+            queue_detail="",
             restarts=gang.restarts + 1,
             not_before_ms=not_before_ms,
             holds_until_ms=holds_until_ms,

@@ -42,6 +42,10 @@ from coord.model.events import (
     UndrainRequested,
 )
 from coord.model.rejections import Rejection
+from coord.model.settings import LONGEST_MS
+
+DEVICES_LIMIT = 4_096
+"""Of one host. Free ones are listed by number, so there must not be absurdly many."""
 
 EXTENSIONS_LIMIT = 5
 """Elections in a row after which a silent host's lease is not stretched any more."""
@@ -54,6 +58,8 @@ def _registered(step: Step, event: HostRegistered) -> Rejection | None:
     if not event.host or not event.agent or "/" in event.host:
         return Rejection.INVALID
     if min(event.devices, event.cpu_millis, event.memory_mib) < 0:
+        return Rejection.INVALID
+    if event.devices > DEVICES_LIMIT or not all(0 < port < 65_536 for port in event.ports):
         return Rejection.INVALID
     if known and known.status in LIVE_HOST and known.agent != event.agent:
         return Rejection.HOST_ID_IN_USE
@@ -90,8 +96,8 @@ def _registered(step: Step, event: HostRegistered) -> Rejection | None:
 
 def _host_of(event: HostRegistered, known: Host | None, slot: int, index: int, cause: str) -> Host:
     rebooted = known is not None and known.boot != event.boot
-    # Who takes a machine away for ever does not give it back after a boot; who preempts one may.
-    drained = known is not None and not (rebooted and known.drain_deadline_ms)
+    # An operator's drain lasts until the operator ends it; a preemption is over with the next boot.
+    drained = known is not None and (known.drain_requested or not rebooted)
     return Host(
         host=event.host,
         slot=slot,
@@ -108,7 +114,8 @@ def _host_of(event: HostRegistered, known: Host | None, slot: int, index: int, c
         ports=event.ports,
         version=event.version,
         drain=known.drain if known and drained else DrainState.NONE,
-        drain_deadline_ms=known.drain_deadline_ms if known and drained else 0,
+        drain_deadline_ms=known.drain_deadline_ms if known and not rebooted else 0,
+        drain_requested=known.drain_requested if known else False,
         quarantine=known.quarantine if known else "",
         status_cause=cause,
         plan_version=index,
@@ -266,15 +273,16 @@ def lose(step: Step, name: str) -> None:
 @on(PreemptionNoticed)
 def _preempted(step: Step, event: PreemptionNoticed) -> Rejection | None:
     host = step.state.hosts.get(event.host)
+    if not 0 <= event.grace_ms <= LONGEST_MS:
+        return Rejection.INVALID
     if host is None:
         return Rejection.UNKNOWN_HOST
     if event.incarnation != host.incarnation:
         return Rejection.STALE_INCARNATION
     if host.status not in LIVE_HOST:
         return Rejection.HOST_NOT_LIVE
-    if event.grace_ms < 0:
-        return Rejection.INVALID
-    deadline_ms = step.now_ms + event.grace_ms
+    # Never 0, which stands for "none".
+    deadline_ms = max(step.now_ms + event.grace_ms, 1)
     if host.drain_deadline_ms and deadline_ms >= host.drain_deadline_ms:
         return Rejection.NOTHING_TO_DO
     _drain(step, host, deadline_ms, FailureCause.PREEMPTION, event.reason)
@@ -286,9 +294,9 @@ def _drain_requested(step: Step, event: DrainRequested) -> Rejection | None:
     host = step.state.hosts.get(event.host)
     if host is None or host.status == HostStatus.REMOVED:
         return Rejection.UNKNOWN_HOST
-    if host.drain and not host.drain_deadline_ms:
+    if host.drain_requested:
         return Rejection.NOTHING_TO_DO
-    _drain(step, host, 0, FailureCause.DRAIN, event.reason)
+    _drain(step, replace(host, drain_requested=True), 0, FailureCause.DRAIN, event.reason)
     return None
 
 
@@ -317,7 +325,15 @@ def _undrain_requested(step: Step, event: UndrainRequested) -> Rejection | None:
     if not host.drain and not host.quarantine:
         return Rejection.NOTHING_TO_DO
     step.decide(HostReturned((step.cause,), host.host))
-    step.state.put_host(replace(host, drain=DrainState.NONE, drain_deadline_ms=0, quarantine=""))
+    step.state.put_host(
+        replace(
+            host,
+            drain=DrainState.NONE,
+            drain_deadline_ms=0,
+            drain_requested=False,
+            quarantine="",
+        )
+    )
     step.scheduling = True
     return None
 
@@ -343,6 +359,7 @@ def _removal_requested(step: Step, event: HostRemovalRequested) -> Rejection | N
             tasks=(),
             drain=DrainState.NONE,
             drain_deadline_ms=0,
+            drain_requested=False,
             quarantine="",
             status_cause=cause,
             plan_version=step.entry.index,

@@ -134,12 +134,21 @@ def _start(step: Step, gang: Gang, plan: Plan) -> None:
 
 
 def _rendezvous_port(step: Step, name: str) -> int:
-    """A port of index 0's host, another one for each generation; 0 when the host offers none."""
-    host = step.state.hosts[name]
+    """A port of index 0's host, another one for each generation; 0 when the host offers none.
+
+    One that another gang listens on is only given again when all are in use.
+    """
+    state = step.state
+    host = state.hosts[name]
     if not host.ports:
         return 0
-    port = host.ports[host.next_port % len(host.ports)]
-    step.state.put_host(replace(host, next_port=host.next_port + 1))
+    rows = [state.gangs.get(state.tasks[key].gang) for key in host.tasks]
+    used = {gang.port: None for gang in rows if gang is not None and gang.hosts[:1] == (name,)}
+    at = host.next_port % len(host.ports)
+    in_turn = (*host.ports[at:], *host.ports[:at])
+    port = next((port for port in in_turn if port not in used), in_turn[0])
+    next_port = host.ports.index(port) + 1
+    state.put_host(replace(host, next_port=next_port))
     return port
 
 

@@ -148,6 +148,8 @@ def _unkillable(step: Step, event: TaskUnkillable) -> Rejection | None:
 
 @on(ProgressReported)
 def _progress(step: Step, event: ProgressReported) -> Rejection | None:
+    if event.step < 0:
+        return Rejection.INVALID
     task = reported_task(step, event.host, event.incarnation, event.task)
     if isinstance(task, Rejection):
         return task
@@ -156,7 +158,7 @@ def _progress(step: Step, event: ProgressReported) -> Rejection | None:
         return gang
     if gang.phase not in gangs.ACTIVE:
         return Rejection.TASK_STOPPING
-    if event.step <= task.step or event.step < 0:
+    if event.step <= task.step:
         return Rejection.NOTHING_TO_DO
     state = step.state
     state.tasks.put(task.key, replace(task, step=event.step, progress_ms=step.now_ms))

@@ -119,6 +119,8 @@ class Host(msgspec.Struct, frozen=True, omit_defaults=True):
     drain: DrainState = DrainState.NONE
     drain_deadline_ms: int = 0
     """Log time at which a preempted host goes away; 0 when nobody takes it."""
+    drain_requested: bool = False
+    """By an operator: it lasts until an operator ends it."""
     quarantine: str = ""
     """Why it takes no work; empty when it may."""
     fenced: bool = False

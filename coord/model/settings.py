@@ -3,6 +3,9 @@ same."""
 
 import msgspec
 
+LONGEST_MS = 1_000_000_000
+"""No duration is longer (11 days), so that sums of them never leave 64 bits."""
+
 
 class Settings(msgspec.Struct, frozen=True):
     """Every duration is in milliseconds of log time; shares are in thousandths.
@@ -43,6 +46,8 @@ class Settings(msgspec.Struct, frozen=True):
             value = getattr(self, name)
             if value < 1:
                 found.append(f"{name} is {value}; it must be at least 1")
+            if value > LONGEST_MS:
+                found.append(f"{name} is {value}; it must be at most {LONGEST_MS}")
         if not self.heartbeat_ms < self.suspect_ms < self.lease_ms:
             found.append(
                 f"heartbeat_ms {self.heartbeat_ms}, suspect_ms {self.suspect_ms} and lease_ms "

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-# Nothing here leaves out defaults when encoded: msgspec compares them by identity, so two equal jobs,
-# one built and one decoded, would give different bytes, and with them different digests.
+from coord.model.settings import LONGEST_MS
+
+# Nothing here leaves out defaults when encoded: msgspec compares them by identity, so two equal
+# jobs, one built and one decoded, would give different bytes, and with them different digests.
 
 NAME_LENGTH_LIMIT = 63
 REPLICAS_LIMIT = 65_536
@@ -109,9 +111,17 @@ def spec_problems(spec: JobSpec) -> list[Problem]:
         found += _role_problems(path, role)
     for name in spec.restart.__struct_fields__:
         value = getattr(spec.restart, name)
-        if value < 0:
-            found.append(Problem(f"restart.{name}", f"is {value}; it must not be negative"))
+        if not 0 <= value <= LONGEST_MS:
+            found.append(Problem(f"restart.{name}", _outside(value)))
     return found
+
+
+def _outside(value: int) -> str:
+    return (
+        f"is {value}; it must not be negative"
+        if value < 0
+        else f"is {value}; it must be at most {LONGEST_MS}"
+    )
 
 
 def _name_problems(path: str, name: str) -> list[Problem]:
@@ -135,10 +145,8 @@ def _role_problems(path: str, role: RoleSpec) -> list[Problem]:
     if not role.command or not role.command[0]:
         found.append(Problem(f"{path}.command", "is empty; name the program and its arguments"))
     for name in ("min_replicas", "max_replicas", "spares", "grace_ms", "hang_ms"):
-        if getattr(role, name) < 0:
-            found.append(
-                Problem(f"{path}.{name}", f"is {getattr(role, name)}; it must not be negative")
-            )
+        if not 0 <= getattr(role, name) <= LONGEST_MS:
+            found.append(Problem(f"{path}.{name}", _outside(getattr(role, name))))
     for name in role.resources.__struct_fields__:
         value = getattr(role.resources, name)
         if value < 0:
@@ -161,6 +169,10 @@ def _role_problems(path: str, role: RoleSpec) -> list[Problem]:
                 f"{path}.max_replicas",
                 f"is {role.max_replicas}, not {role.replicas} to {REPLICAS_LIMIT}",
             )
+        )
+    if role.spares > REPLICAS_LIMIT:
+        found.append(
+            Problem(f"{path}.spares", f"is {role.spares}; it must be at most {REPLICAS_LIMIT}")
         )
     if role.spares and not role.gang:
         found.append(Problem(f"{path}.spares", f"is {role.spares}; only a gang keeps spares"))

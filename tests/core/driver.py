@@ -1,16 +1,17 @@
 """A state machine under test, and beside it a twin that forgets whatever is derived.
 
-The twin is rebuilt from its rows before every entry. If it ever decides anything else, then a server
+The twin is rebuilt from its rows before every entry, and gets entries that have travelled as bytes. If it ever decides anything else, then a server
 that restarted would part from the others: something depends on what the rows do not hold.
 """
 
 from __future__ import annotations
 
+from coord.codec import decode_batch, encode_batch
 from coord.core.invariants import violations
 from coord.core.machine import apply
 from coord.core.plans import host_plan
 from coord.core.state import State, new_state, state_digest, state_from_rows, state_rows
-from coord.model.entry import Entry, Origin, Recorded
+from coord.model.entry import Batch, Entry, Origin, Recorded, Submission
 from coord.model.events import AnyEvent, LeaderElected
 
 START_WALL_MS = 1_000_000
@@ -73,11 +74,19 @@ class Driver:
     def _apply_to_twin(self, entry: Entry, record: Recorded) -> None:
         assert self.twin is not None
         self.twin = state_from_rows(state_rows(self.twin))
-        again = apply(self.twin, entry)
+        again = apply(self.twin, travelled(entry))
         assert again == record, "a machine reloaded from its rows decides otherwise"
         assert state_digest(self.twin) == state_digest(self.state)
         for host in self.state.hosts:
             assert host_plan(self.twin, host) == host_plan(self.state, host)
+
+
+def travelled(entry: Entry) -> Entry:
+    """The same entry after it was encoded for the log and decoded again: equal, and nowhere the same."""
+    submission = Submission(entry.origin, entry.event)
+    batch = decode_batch(encode_batch(Batch(entry.term, 1, entry.wall_ms, (submission,))))
+    (again,) = batch.submissions
+    return Entry(entry.index, batch.term, batch.wall_ms, again.origin, again.event)
 
 
 NODE_EVENTS = ("ClusterConfigured", "LeaderElected", "ClockAdvanced", "HeartbeatsSeen")
