@@ -1,0 +1,106 @@
+"""Random histories of three nodes, in virtual time: whatever happens, raft's promises hold."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
+from coord.raft.rules import ALL_RULES
+from tests.raft.fakes import run_virtually
+from tests.raft.simulated import SimCluster
+
+RUN_S = 20.0
+
+
+async def load(cluster: SimCluster, until_s: float) -> None:
+    """One proposal after another at whoever leads, sometimes at two nodes that both think so."""
+    loop = asyncio.get_running_loop()
+    while loop.time() < until_s:
+        for log in cluster.running:
+            if log.status().role == "leader":
+                await cluster.propose(log, deadline_s=0.5)
+        await asyncio.sleep(cluster.rng.uniform(0.0005, 0.02))
+
+
+async def nemesis(cluster: SimCluster, rng: random.Random, until_s: float) -> None:
+    """One misfortune after another, and at the end none."""
+    loop = asyncio.get_running_loop()
+    while loop.time() < until_s:
+        await asyncio.sleep(rng.uniform(0.05, 1.0))
+        await misfortune(cluster, rng)
+    cluster.hub.heal()
+    for sim in cluster.nodes.values():
+        sim.environment.full = False
+    await cluster.start_all()
+
+
+async def misfortune(cluster: SimCluster, rng: random.Random) -> None:
+    nodes = sorted(cluster.nodes)
+    rng.shuffle(nodes)
+    one, other = nodes[:2]
+    what = rng.randrange(12)
+    if what <= 2:
+        await cluster.crash(one)
+        await asyncio.sleep(rng.uniform(0.0, 1.5))
+        if cluster.nodes[one].log is None:
+            await cluster.start(one)
+    elif what == 3:
+        for node in nodes:
+            await cluster.crash(node)
+        await cluster.start_all()
+    elif what == 4:
+        cluster.hub.partition((one,), tuple(nodes[1:]))
+    elif what == 5:
+        cluster.hub.mute(one, other)
+    elif what == 6:
+        cluster.hub.heal()
+    elif what == 7:
+        cluster.hub.break_connection(one, other)
+    elif what == 8:
+        cluster.hub.supersede(one, other)
+    elif what == 9:
+        leader = cluster.leader()
+        if leader is not None:
+            await leader.transfer_leadership(0, 0.5)
+    elif what == 10:
+        for log in cluster.running:
+            if log.status().applied_index > 10 and rng.random() < 0.7:
+                await log.snapshot()
+    else:
+        cluster.nodes[one].environment.full = True
+        await asyncio.sleep(rng.uniform(0.01, 3.0))
+        cluster.nodes[one].environment.full = False
+
+
+async def history(
+    directory: Path, seed: int, *, chaos: bool, rules: frozenset[str] = ALL_RULES, size: int = 3
+) -> SimCluster:
+    cluster = SimCluster(size, str(directory), seed, chaos=chaos, rules=rules)
+    until_s = asyncio.get_running_loop().time() + RUN_S
+    await cluster.start_all()
+    loading = asyncio.create_task(load(cluster, until_s))
+    try:
+        await nemesis(cluster, random.Random(seed + 2), until_s)
+        await loading
+    finally:
+        loading.cancel()
+        await asyncio.gather(loading, return_exceptions=True)
+    cluster.hub.chaos = False
+    await cluster.caught_up()
+    leader = await cluster.wait("a leader", cluster.leader)
+    await cluster.propose(leader)
+    await cluster.caught_up()
+    await cluster.stop_all()
+    cluster.check()
+    return cluster
+
+
+@pytest.mark.parametrize("chaos", [False, True], ids=["orderly", "chaos"])
+@pytest.mark.parametrize("seed", range(4))
+def test_raft_keeps_its_promises(tmp_path: Path, seed: int, chaos: bool) -> None:
+    """One leader a term, acknowledged exactly once and durably, equal prefixes, all catch up."""
+    cluster = run_virtually(history(tmp_path / "disks", seed, chaos=chaos))
+    assert len(cluster.acknowledged) > 50
