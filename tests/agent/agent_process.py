@@ -1,0 +1,82 @@
+"""An agent in a process of its own, for tests that kill it. Its coordinator is a directory.
+
+`plan.json` is the newest plan; it is obeyed under the incarnation of the newest registration.
+`events.jsonl` gets every event, registrations as `{"type":"Registered",...}` among them.
+`away` existing means that the coordinator cannot be reached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+
+import msgspec
+
+from coord.agent.daemon import Daemon
+from coord.agent.records import Records
+from coord.agent.runner import PosixRunner
+from coord.client.inbox import Superseded
+from coord.client.views import Decided
+from coord.model.events import AnyEvent, TaskFound
+from coord.model.plans import HostPlan
+from tests.agent.support import FakeChannel, config_for, until
+
+POLL_S = 0.005
+
+
+class FileChannel(FakeChannel):
+    """A coordinator that is a directory."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        self._directory = directory
+        self._events = directory / "events.jsonl"
+
+    def _append(self, line: bytes) -> None:
+        with self._events.open("ab") as file:
+            file.write(line + b"\n")
+
+    async def register(self, tasks: Iterable[TaskFound] = ()) -> int:
+        await until(lambda: not self._away())
+        before = self._events.read_bytes() if self._events.exists() else b""
+        self.incarnation = before.count(b'"type":"Registered"') + 1
+        found = {one.task: one.running for one in tasks}
+        line = {"type": "Registered", "incarnation": self.incarnation, "tasks": found}
+        self._append(msgspec.json.encode(line))
+        self.lease_deadline = asyncio.get_running_loop().time() + self.settings.lease_ms / 1000
+        return self.incarnation
+
+    async def plans(self) -> AsyncIterator[HostPlan | Superseded]:
+        last = b""
+        while True:
+            path = self._directory / "plan.json"
+            text = path.read_bytes() if path.exists() and not self._away() else last
+            if text != last:
+                last = text
+                item = msgspec.json.decode(text, type=HostPlan)
+                yield msgspec.structs.replace(item, incarnation=self.incarnation)
+            await asyncio.sleep(POLL_S)
+
+    def report(self, event: AnyEvent) -> asyncio.Future[Decided]:
+        self._append(msgspec.json.encode(event))
+        return super().report(event)
+
+    def _away(self) -> bool:
+        return (self._directory / "away").exists()
+
+
+async def main(data_dir: Path, coordinator: Path) -> None:
+    config = config_for(data_dir)
+    disk = Records(data_dir, config.host, os.urandom(16).hex())
+    runner = PosixRunner(disk.identity.agent, owns_process=True)
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    await Daemon(config, disk, FileChannel(coordinator), runner).run(stop)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), Path(sys.argv[2])))
