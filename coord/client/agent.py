@@ -53,6 +53,9 @@ STALL_S = 8.0
 """A connection that owes an answer for longer is given up."""
 RETRY_S = 0.05
 RETRY_LIMIT_S = 1.0
+REFUSALS = 8
+"""After so many pauses in a row without a decision, another server is tried: this one's disk may
+be full."""
 BACKOFF_FIRST_S = 0.2
 BACKOFF_LIMIT_S = 15.0
 
@@ -117,6 +120,8 @@ class Agent:
         self._answered_s = 0.0
         self._pause_until_s = 0.0
         self._connected_to = ""
+        self._first_beaten = 0
+        """Incarnation of the first beat on this connection; 0 before it."""
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -255,6 +260,7 @@ class Agent:
         if self._registration is not None:
             self._registration.send_again()
         self._pause_until_s = 0.0
+        self._first_beaten = 0
         self._answered_s = asyncio.get_running_loop().time()
         self._wake.set()
         async with asyncio.TaskGroup() as group:
@@ -274,6 +280,7 @@ class Agent:
             now_s = loop.time()
             self._give_up_if_silent(channel, now_s)
             if self._incarnation and self._beats.due(now_s):
+                self._first_beaten = self._first_beaten or self._incarnation
                 await channel.send(self._beats.beat(now_s, self._inbox.newest_version))
             if now_s >= self._pause_until_s:
                 await self._send_submissions(channel, now_s)
@@ -327,6 +334,9 @@ class Agent:
         waiting_s = self._beats.waiting_since_s
         if self._incarnation and waiting_s is not None and now_s - waiting_s > patience_s:
             raise ChannelClosed(f"{channel.server} acknowledged no beat for {patience_s:g} s")
+        if self._retry.failures >= REFUSALS:
+            self._retry.reset()
+            raise ChannelClosed(f"{channel.server} had nothing decided in {REFUSALS} attempts")
         if self._owed() and now_s - self._answered_s > max(STALL_S, patience_s):
             raise ChannelClosed(f"{channel.server} owes an answer for {STALL_S:g} s")
 
@@ -390,7 +400,10 @@ class Agent:
 
     def _on_refused(self, refused: ChannelRefused) -> None:
         if refused.code == "stale_incarnation":
-            self._supersede(refused.code)
+            # It may be about a beat sent before a registration on the same connection. Then the
+            # next connection, which knows only the newer incarnation, will tell.
+            if self._first_beaten == self._incarnation:
+                self._supersede(refused.code)
         elif refused.code in {"wrong_cluster", "protocol"} and self._registration is not None:
             self._registration.fail(ServerRefused(str(refused), refused.code))
 

@@ -116,7 +116,7 @@ class Writer:
             self._task = asyncio.create_task(self._run(), name="coord client writer")
             self._task.add_done_callback(self._on_end)
         if self._task.done():
-            raise ClientClosed
+            raise ClientClosed from _defect(self._task)
         deadline_s = self._loop.time() + timeout_s
         future: asyncio.Future[Decided] = self._loop.create_future()
         self._waiting.append(_Write(event, deadline_s, future))
@@ -135,7 +135,7 @@ class Writer:
                 await self._task
 
     def _on_end(self, task: asyncio.Task[None]) -> None:
-        defect = None if task.cancelled() else task.exception()
+        defect = _defect(task)
         for write in [*self._numbered.values(), *self._waiting]:
             if write.future.done():
                 continue
@@ -416,6 +416,10 @@ class Writer:
             write.submission = None
         if not write.future.done():
             write.future.set_exception(error)
+
+
+def _defect(task: asyncio.Task[None]) -> BaseException | None:
+    return None if task.cancelled() else task.exception()
 
 
 def _maybe_done(write: _Write) -> bool:

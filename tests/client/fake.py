@@ -157,6 +157,7 @@ class FakeCluster:
         """One for each submission to come; then all is well."""
         self.always = ""
         """The fault of every submission, while `faults` is empty."""
+        self.fault: Fault = self._scripted
         self.shuffle: Callable[[list[Result]], list[Result]] = lambda results: results
         self.held: list[tuple[FakeServer, FakeSession, Submit]] = []
         """What waits for a leader, as a server lets it."""
@@ -169,7 +170,7 @@ class FakeCluster:
     def urls(self) -> list[str]:
         return [server.url for server in self.servers]
 
-    def fault(self, server: FakeServer, submission: Submission) -> str:
+    def _scripted(self, server: FakeServer, submission: Submission) -> str:
         return self.faults.popleft() if self.faults else self.always
 
     def record(self, origin: Origin, event: AnyEvent) -> Recorded:

@@ -12,7 +12,7 @@ from coord.client.agent import Agent
 from coord.client.errors import ClientClosed, Rejected, ServerRefused
 from coord.client.inbox import Superseded
 from coord.client.views import Decided
-from coord.model.channel import Beat, LogChunk, LogRead
+from coord.model.channel import Beat, LogChunk, LogRead, Refused
 from coord.model.entry import Origin
 from coord.model.events import (
     HostRegistered,
@@ -295,6 +295,24 @@ def test_a_refused_beat_supersedes() -> None:
         cluster.record(Origin("client:a1", 0, 9_999), event)
         assert await first(plans) == Superseded(1, "stale_incarnation")
         assert await agent.register() == 3
+
+    with_agent(story)
+
+
+def test_a_refusal_of_an_older_beat_does_not_end_a_newer_incarnation() -> None:
+    """A beat of the old incarnation may be judged after the new registration was answered."""
+
+    async def story(cluster: FakeCluster, agent: Agent) -> None:
+        await agent.register()
+        await eventually(lambda: cluster.beats)
+        await agent.register()
+        (session,) = cluster.agents()
+        session.say(Refused("stale_incarnation", "about an older beat"))
+        dialled = sum(server.dialled for server in cluster.servers)
+        await eventually(lambda: sum(server.dialled for server in cluster.servers) > dialled)
+        await asyncio.sleep(10)
+        assert agent.incarnation == 2
+        assert cluster.beats[-1][2].incarnation == 2
 
     with_agent(story)
 

@@ -101,6 +101,21 @@ def test_a_gap_is_filled_from_the_one_after_the_last_accepted() -> None:
     assert reported_errors(with_agent(story)) == [str(number) for number in range(30)]
 
 
+def test_a_server_that_takes_nothing_is_left_for_another() -> None:
+    """A follower whose disk is full still acknowledges beats, but can take no report."""
+
+    async def story(cluster: FakeCluster, agent: Agent) -> None:
+        await agent.register()
+        (full,) = [server for server in cluster.servers if server.sessions]
+        cluster.fault = lambda server, _: "read_only" if server is full else ""
+        agent.report(failed(agent, 1))
+        assert await agent.flush(30)
+        assert not full.sessions
+        assert agent.incarnation == 1
+
+    assert reported_errors(with_agent(story)) == ["1"]
+
+
 def test_progress_not_sent_yet_gives_way_to_newer_progress_of_its_task() -> None:
     async def story(cluster: FakeCluster, agent: Agent) -> None:
         await agent.register()
