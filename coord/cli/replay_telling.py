@@ -62,13 +62,17 @@ class TextTelling:
     def __init__(self, stream: IO[str], colour: bool) -> None:
         self._stream = stream
         self._colour = colour
+        self._told = False
 
     def begin(self, opening: Opening) -> None:
         version = f"coord {opening.coord_version}, " if opening.coord_version else ""
         cluster = f"cluster {opening.cluster}, " if opening.cluster else ""
-        self._write(f"{opening.file}: {cluster}{version}entries from {opening.start_index} on\n\n")
+        self._write(f"{opening.file}: {cluster}{version}entries from {opening.start_index} on\n")
 
     def tell(self, items: list[Item]) -> None:
+        if items and not self._told:
+            self._told = True
+            self._write("\n")
         self._write("".join(f"{item_text(item, self._colour)}\n" for item in items))
 
     def end(self, still_open: list[IncidentReport], summary: Summary) -> None:
