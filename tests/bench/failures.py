@@ -20,7 +20,8 @@ from tests.bench.figures import Figure, reference_s
 from tests.integration.cluster import Fleet
 
 RANKS = 4
-SETTINGS = Settings(lease_ms=2_500, suspect_ms=1_250, heartbeat_ms=400, fence_ms=1_000)
+SETTINGS = Settings()
+"""As they are by default."""
 LEASE_S = SETTINGS.lease_ms / 1_000
 
 
@@ -83,9 +84,8 @@ class _Bench:
         agent = self.cluster.agents[self.fleet.running_tasks("bench")[0].host]
         agent.kill()
         agent.start()
-        name = agent.name
         self.fleet.wait_for(
-            "the agent to be back", lambda: self.fleet.client.host(name).incarnation == 2
+            "the agent to be back", lambda: self.fleet.client.host(agent.name).incarnation == 2
         )
         step = self.fleet.log.step
         self.fleet.wait_for("the next steps", lambda: self.fleet.log.step >= step + 5)

@@ -24,4 +24,5 @@ def main() -> None:
         time.sleep(0.05)
 
 
-main()
+if __name__ == "__main__":
+    main()

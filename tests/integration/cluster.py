@@ -22,8 +22,10 @@ from coord.model.spec import JobSpec, Resources, RoleSpec
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DIGITS = ROOT / "examples" / "digits.py"
-QUICK = Settings(lease_ms=2_500, suspect_ms=1_250, heartbeat_ms=400, fence_ms=1_000)
-"""Silence is judged soon, but not so soon that a busy machine looks dead."""
+PATIENT = Settings(lease_ms=20_000, suspect_ms=10_000)
+"""For tests in which no host dies: however busy the machine is, none may look dead."""
+QUICK = Settings(lease_ms=3_000, suspect_ms=1_500, heartbeat_ms=400, fence_ms=1_000)
+"""For tests in which one does."""
 PATIENCE_S = 60.0
 POLL_S = 0.05
 

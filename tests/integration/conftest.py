@@ -11,16 +11,17 @@ import pytest
 
 from coord.cli.local import LocalCluster
 from coord.client.sync import SyncClient
-from tests.integration.cluster import QUICK, Fleet
+from tests.integration.cluster import PATIENT, Fleet
 
 
 @pytest.fixture
 def start_fleet(tmp_path: Path) -> Iterator[Callable[..., Fleet]]:
-    """`start_fleet(nodes=3, agents=2, devices=1)`: ready when it returns."""
+    """`start_fleet(nodes=3, agents=2, devices=1, settings=QUICK)`: ready when it returns."""
     with contextlib.ExitStack() as open_things:
 
         def start(**options: Any) -> Fleet:
-            cluster = LocalCluster(tmp_path / "cluster", settings=QUICK, **options)
+            options.setdefault("settings", PATIENT)
+            cluster = LocalCluster(tmp_path / "cluster", **options)
             open_things.enter_context(cluster)
             cluster.start()
             cluster.wait_ready(timeout_s=60)

@@ -81,7 +81,7 @@ def test_training_goes_on_while_all_servers_are_away(
     start_fleet: Callable[..., Fleet], tmp_path: Path
 ) -> None:
     """An outage of the coordinator, longer than a lease, costs no rank its life."""
-    fleet = start_fleet(nodes=3, agents=2)
+    fleet = start_fleet(nodes=3, agents=2, settings=QUICK)
     fleet.client.submit_job(digits_job(tmp_path, ranks=2, steps=300))
     fleet.wait_in_full_swing()
     before = fleet.running_tasks()
@@ -107,7 +107,7 @@ def test_the_weights_do_not_depend_on_what_happened(
     start_fleet: Callable[..., Fleet], tmp_path: Path
 ) -> None:
     """A rank and then a whole host die; the weights are those of `--local`."""
-    fleet = start_fleet(nodes=1, agents=3)
+    fleet = start_fleet(nodes=1, agents=3, settings=QUICK)
     fleet.client.submit_job(digits_job(tmp_path, ranks=2, steps=150, spares=1))
     fleet.wait_in_full_swing()
     os.kill(fleet.running_tasks()[0].pid, signal.SIGKILL)
