@@ -73,6 +73,8 @@ class Proposer:
         self._timer: asyncio.TimerHandle | None = None
         self._last_commit = 0.0
         self._seq = clock.wall_ms()
+        self._reported = ""
+        """The outcome last logged, so that a lasting one is logged once."""
 
     @property
     def queued(self) -> int:
@@ -232,6 +234,7 @@ class Proposer:
         for request in proposal.requests:
             self._keys.pop(request.key, None)
         if isinstance(outcome, Committed):
+            self._reported = ""
             self._opened = self._opened or (
                 term == self._term and proposal.batch.term == self._state().meta.term
             )
@@ -241,7 +244,7 @@ class Proposer:
                 log.error("term_not_opened", term=term, log_term=self._state().meta.term)
                 await asyncio.sleep(PAUSE_S)
             return
-        log.info("command_not_committed", term=term, outcome=str(outcome))
+        self._report(outcome)
         if isinstance(outcome, NotCommitted):
             for request in proposal.requests:
                 request.attempts -= 1
@@ -249,6 +252,12 @@ class Proposer:
             self._barriers = [*proposal.barriers, *self._barriers]
         self._handed_back(proposal.requests, outcome)
         await asyncio.sleep(PAUSE_S)
+
+    def _report(self, outcome: ProposeOutcome) -> None:
+        said = str(outcome)
+        if said != self._reported:
+            self._reported = said
+            log.warning("command_not_committed", term=self._term, outcome=said)
 
     def _split(self, proposal: Proposal) -> bool:
         """A command came out larger than estimated: take half, or give up on a single event."""

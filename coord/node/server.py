@@ -286,7 +286,6 @@ def _stop_on_signals(stop: asyncio.Event, stack: AsyncExitStack) -> None:
 
 def _settle_memory() -> None:
     """What lives as long as the server is not looked at by the collector again and again."""
-    gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
 

@@ -1,0 +1,157 @@
+"""A whole server: what it refuses to start with, what it keeps, how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+
+from coord.model.settings import Settings
+from coord.node.server import ServerConfig, StartFailed, run_server
+from coord.raft.ports import Member
+from coord.store.environment import Environment, Identity
+from coord.store.events import LmdbEventStore
+
+
+def free_address() -> str:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+def config(directory: Path, **changes: Any) -> ServerConfig:
+    given = {"node": 1, "data_dir": str(directory / "data"), "api_listen": free_address()}
+    return ServerConfig(**{**given, **changes})
+
+
+@asynccontextmanager
+async def running(server: ServerConfig) -> AsyncIterator[str]:
+    """The server's URL, once it is ready; it must end with 0."""
+    stop, listening = asyncio.Event(), asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(
+            run_server(server, lambda _: listening.set(), stop, handle_signals=False)
+        )
+        async with asyncio.timeout(20):
+            await listening.wait()
+            url = f"http://{server.api_listen}"
+            while (await fetch(f"{url}/readyz"))[0] != 200:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        try:
+            yield url
+        finally:
+            stop.set()
+    assert task.result() == 0
+
+
+async def fetch(url: str, method: str = "GET", body: object = None) -> tuple[int, dict[str, Any]]:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.request(method, url, json=body) as answer,
+    ):
+        return answer.status, await answer.json()
+
+
+async def refusal(server: ServerConfig) -> str:
+    """Why it does not start."""
+    with pytest.raises(StartFailed) as caught:
+        await run_server(server, None, asyncio.Event(), handle_signals=False)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("peer", [False, True], ids=["single", "pysyncobj"])
+async def test_what_was_acknowledged_is_there_after_a_restart(tmp_path: Path, peer: bool) -> None:
+    """Jobs, events and their digests; whichever log carries them."""
+    server = config(tmp_path)
+    if peer:
+        peer_address = free_address()
+        members = (Member(1, peer_address, server.api_listen),)
+        server = config(
+            tmp_path, api_listen=server.api_listen, peer_listen=peer_address, members=members
+        )
+    role = {"name": "trainer", "command": ["true"]}
+    async with running(server) as url:
+        status, made = await fetch(f"{url}/v1/jobs", "POST", {"name": "digits", "roles": [role]})
+        assert status == 201
+        index = made["index"]
+        _, before = await fetch(f"{url}/v1/events?from={index}&limit=1")
+    async with running(server) as url:
+        _, job = await fetch(f"{url}/v1/jobs/digits")
+        assert job["submitted"] == index
+        _, after = await fetch(f"{url}/v1/events?from={index}&limit=1")
+        assert after["events"] == before["events"]
+        _, again = await fetch(f"{url}/v1/jobs", "POST", {"name": "digits", "roles": [role]})
+        assert again["error"]["code"] == "duplicate_job"
+
+
+async def test_a_port_in_use_is_named(tmp_path: Path) -> None:
+    """With the option to change."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        said = await refusal(config(tmp_path, api_listen=address))
+        assert f"api_listen is '{address}'" in said
+        members = (Member(1, address, "127.0.0.1:1"),)
+        said = await refusal(config(tmp_path, peer_listen=address, members=members))
+        assert f"peer_listen is '{address}'" in said
+
+
+async def test_a_data_directory_of_another_is_refused_by_name(tmp_path: Path) -> None:
+    """Of another node, or of another cluster; and one that is open already."""
+    async with running(config(tmp_path, cluster="one")):
+        said = await refusal(config(tmp_path, cluster="one"))
+        assert "is open in the process" in said
+    said = await refusal(config(tmp_path, cluster="other"))
+    assert "belongs to cluster 'one', not 'other'" in said
+    said = await refusal(config(tmp_path, cluster="one", node=2))
+    assert "belongs to node 1, not 2" in said
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"api_listen": "0.0.0.0:7101"}, "api_listen is '0.0.0.0:7101', which others can reach"),
+        ({"api_listen": "10.1.2.3:7101"}, "only loopback addresses such as 127.0.0.1"),
+        ({"peer_listen": "0.0.0.0:1"}, "peer_listen is '0.0.0.0:1', which others can reach"),
+        ({"api_listen": "7101"}, "api_listen is '7101'; it must be HOST:PORT"),
+        ({"cluster": ""}, "cluster is empty"),
+        ({"node": 0}, "node is 0"),
+        (
+            {"peer_listen": "127.0.0.1:1", "members": (Member(2, "127.0.0.1:1", "127.0.0.1:2"),)},
+            "node 1 is not among the members [2]",
+        ),
+        ({"settings": Settings(lease_ms=1)}, "must grow in this order"),
+    ],
+)
+async def test_what_cannot_be_is_refused_before_anything_is_touched(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    """Plaintext stays on this machine; every message names the value."""
+    assert message in await refusal(config(tmp_path, **changes))
+    assert not directory_exists(tmp_path / "data")
+
+
+def directory_exists(path: Path) -> bool:
+    return path.exists()
+
+
+async def test_a_stored_state_that_cannot_be_read_is_no_start(tmp_path: Path) -> None:
+    """The message says what to do."""
+    server = config(tmp_path)
+    environment = Environment.open(server.data_dir, identity=Identity("coord", 1))
+    store = LmdbEventStore(environment)
+    store.put_state({"meta": {"meta": msgspec.msgpack.encode("nonsense")}})
+    store.flush()
+    environment.close()
+    said = await refusal(server)
+    assert "cannot be read" in said
+    assert "it fetches everything from its peers" in said
