@@ -219,12 +219,24 @@ def _silence(decision: d.EvictionsFrozen | d.EvictionsResumed) -> Said:
     return Said("fleet", f"{decision.silent} of {count_text(decision.fleet, 'host')} silent")
 
 
-def _opened(decision: d.IncidentOpened) -> Said:
+def _opened(decision: d.IncidentOpened | d.CauseRevised) -> Said:
     detail = f": {decision.detail}" if decision.detail else ""
     is_task = "#" in decision.subject
     return _gang(
         decision,
         f"incident {decision.incident}, {decision.cause}, {decision.subject}{detail}",
+        () if is_task else (decision.subject,),
+        (decision.subject,) if is_task else (),
+    )
+
+
+def _revised(decision: d.CauseRevised) -> Said:
+    detail = f": {decision.detail}" if decision.detail else ""
+    text = f"incident {decision.incident} is for {decision.cause}, {decision.subject}{detail}"
+    is_task = "#" in decision.subject
+    return _gang(
+        decision,
+        text,
         () if is_task else (decision.subject,),
         (decision.subject,) if is_task else (),
     )
@@ -272,6 +284,8 @@ DECISIONS: dict[type[d.Decision], Callable[[Any], Said]] = {
     ),
     d.CheckpointCommitted: lambda it: _gang(it, f"step {it.step} in {it.path}"),
     d.IncidentOpened: _opened,
+    d.CauseRevised: _opened,
+    d.CauseRevised: _revised,
     d.IncidentClosed: _closed,
 }
 

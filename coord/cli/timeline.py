@@ -274,22 +274,45 @@ class Timeline:
                 decision.cause, decision.subject, decision.detail, line.ref, line.at_ms, line.hosts,
             )  # fmt: skip
             self.totals.incidents += 1
+        elif isinstance(decision, d.CauseRevised):
+            self._revised(decision)
         elif isinstance(decision, d.TasksPlaced):
             self._placed_again(decision, line)
+        elif isinstance(decision, d.CauseRevised):
+            self._revised(decision, line)
         elif isinstance(decision, d.IncidentClosed):
             return [self._closed(decision, line)]
         return []
 
+    def _revised(self, decision: d.CauseRevised) -> None:
+        if decision.incident in self._open:
+            self._open[decision.incident] = msgspec.structs.replace(
+                self._open[decision.incident],
+                cause=decision.cause,
+                subject=decision.subject,
+                detail=decision.detail,
+            )
+
     def _placed_again(self, decision: d.TasksPlaced, line: Line) -> None:
         for number, report in self._open.items():
             if report.gang == decision.gang:
-                hosts = report.hosts + tuple(h for h in line.hosts if h not in report.hosts)
                 self._open[number] = msgspec.structs.replace(
                     report,
                     next_generation=decision.generation,
                     restored_step=decision.restore_step,
-                    hosts=hosts,
+                    hosts=_joined(report.hosts, line.hosts),
                 )
+
+    def _revised(self, decision: d.CauseRevised, line: Line) -> None:
+        report = self._open.get(decision.incident)
+        if report:
+            self._open[decision.incident] = msgspec.structs.replace(
+                report,
+                cause=decision.cause,
+                subject=decision.subject,
+                detail=decision.detail,
+                hosts=_joined(report.hosts, line.hosts),
+            )
 
     def _closed(self, decision: d.IncidentClosed, line: Line) -> IncidentReport:
         report = self._open.pop(decision.incident, None) or IncidentReport(
@@ -307,6 +330,10 @@ class Timeline:
             lost_steps=decision.lost_steps,
             resolved=decision.resolved,
         )
+
+
+def _joined(hosts: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:
+    return hosts + tuple(host for host in more if host not in hosts)
 
 
 def _report_of(

@@ -23,6 +23,7 @@ RED = (
     d.TaskAbandoned,
     d.HangDetected,
     d.IncidentOpened,
+    d.CauseRevised,
     e.TaskUnkillable,
     e.LaunchFailed,
 )

@@ -120,15 +120,24 @@ def restarts_of(gang: Gang, cause: FailureCause) -> int:
 
 def count_restart(gang: Gang, cause: FailureCause) -> Gang:
     """The gang with one more restart on that account. Drains and resizes have none."""
+    return _add_restarts(gang, cause, 1)
+
+
+def uncount_restart(gang: Gang, cause: FailureCause) -> Gang:
+    """The gang with one restart less on an account that was charged by mistake."""
+    return _add_restarts(gang, cause, -1)
+
+
+def _add_restarts(gang: Gang, cause: FailureCause, count: int) -> Gang:
     counted = msgspec.structs.replace
     if cause == FailureCause.USER:
-        return counted(gang, restarts_user=gang.restarts_user + 1)
+        return counted(gang, restarts_user=gang.restarts_user + count)
     if cause == FailureCause.INFRASTRUCTURE:
-        return counted(gang, restarts_infrastructure=gang.restarts_infrastructure + 1)
+        return counted(gang, restarts_infrastructure=gang.restarts_infrastructure + count)
     if cause == FailureCause.UNKNOWN:
-        return counted(gang, restarts_unknown=gang.restarts_unknown + 1)
+        return counted(gang, restarts_unknown=gang.restarts_unknown + count)
     if cause == FailureCause.PREEMPTION:
-        return counted(gang, restarts_preemption=gang.restarts_preemption + 1)
+        return counted(gang, restarts_preemption=gang.restarts_preemption + count)
     return gang
 
 

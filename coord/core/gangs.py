@@ -20,6 +20,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from coord.core import failures, fleet
+from coord.core.attribution import revise_cause
 from coord.core.ending import gang_ended
 from coord.core.incidents import (
     close_incident,
@@ -72,10 +73,11 @@ def fail_gang(
     final: bool = False,
     grace_ms: int = -1,
 ) -> None:
-    """Evidence against the current generation. Only the first counts. `grace_ms` caps the role's
-    own."""
+    """Evidence against the current generation. The first stops it; later evidence may still say
+    who was to blame. `grace_ms` caps the role's own."""
     gang = step.state.gangs[key]
     if gang.phase not in ACTIVE or gang.succeeded == gang.size:
+        revise_cause(step, gang, cause, subject, detail, why)
         return
     policy = step.state.jobs[gang.job].spec.restart
     gang, opened = open_incident(step, gang, cause, subject, detail, last_sign_ms, why)

@@ -104,7 +104,7 @@ def _exited(step: Step, event: TaskExited) -> Rejection | None:
     succeeded = event.observed and not event.exit_code and not event.signal
     exited = replace(task, exit_code=event.exit_code, exit_signal=event.signal, succeeded=succeeded)
     gangs.exit_task(step, exited, TaskStatus.EXITED)
-    if task.status == TaskStatus.STOPPING:
+    if task.status == TaskStatus.STOPPING and (succeeded or event.expected):
         return None
     if succeeded:
         gang = step.state.gangs[gang.key]

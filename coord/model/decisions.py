@@ -258,6 +258,17 @@ class IncidentOpened(Decision, frozen=True):
     detail: str = ""
 
 
+class CauseRevised(Decision, frozen=True):
+    """While its tasks stop, better evidence showed who was to blame; the restart is counted there."""
+
+    incident: int
+    job: str
+    gang: str
+    cause: str
+    subject: str
+    detail: str = ""
+
+
 class IncidentClosed(Decision, frozen=True):
     """The gang has made progress again, or ended. Durations in milliseconds of log time.
 
@@ -312,6 +323,7 @@ AnyDecision = (
     | JobResized
     | CheckpointCommitted
     | IncidentOpened
+    | CauseRevised
     | IncidentClosed
 )
 """For decoders, as `AnyEvent`."""
