@@ -230,18 +230,6 @@ def _opened(decision: d.IncidentOpened | d.CauseRevised) -> Said:
     )
 
 
-def _revised(decision: d.CauseRevised) -> Said:
-    detail = f": {decision.detail}" if decision.detail else ""
-    text = f"incident {decision.incident} is for {decision.cause}, {decision.subject}{detail}"
-    is_task = "#" in decision.subject
-    return _gang(
-        decision,
-        text,
-        () if is_task else (decision.subject,),
-        (decision.subject,) if is_task else (),
-    )
-
-
 def _closed(decision: d.IncidentClosed) -> Said:
     how = "resolved" if decision.resolved else "not resolved"
     return _gang(decision, f"incident {decision.incident}, {how}")
@@ -285,7 +273,6 @@ DECISIONS: dict[type[d.Decision], Callable[[Any], Said]] = {
     d.CheckpointCommitted: lambda it: _gang(it, f"step {it.step} in {it.path}"),
     d.IncidentOpened: _opened,
     d.CauseRevised: _opened,
-    d.CauseRevised: _revised,
     d.IncidentClosed: _closed,
 }
 

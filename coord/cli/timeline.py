@@ -274,8 +274,6 @@ class Timeline:
                 decision.cause, decision.subject, decision.detail, line.ref, line.at_ms, line.hosts,
             )  # fmt: skip
             self.totals.incidents += 1
-        elif isinstance(decision, d.CauseRevised):
-            self._revised(decision)
         elif isinstance(decision, d.TasksPlaced):
             self._placed_again(decision, line)
         elif isinstance(decision, d.CauseRevised):
@@ -283,15 +281,6 @@ class Timeline:
         elif isinstance(decision, d.IncidentClosed):
             return [self._closed(decision, line)]
         return []
-
-    def _revised(self, decision: d.CauseRevised) -> None:
-        if decision.incident in self._open:
-            self._open[decision.incident] = msgspec.structs.replace(
-                self._open[decision.incident],
-                cause=decision.cause,
-                subject=decision.subject,
-                detail=decision.detail,
-            )
 
     def _placed_again(self, decision: d.TasksPlaced, line: Line) -> None:
         for number, report in self._open.items():
