@@ -4,7 +4,8 @@ The rules, in prose:
 
 1. A plan is obeyed when its (incarnation, version) is not older than the newest one obeyed.
 2. A task that the plan wants run, and of which there is no record, is launched once its devices and
-   ports are free of every record that is not gone. One record is one run: it never runs twice.
+   ports are free of every record that is not gone, and no other generation of it is here but what
+   cannot be killed. One record is one run: it never runs twice.
 3. A task that the plan wants stopped, or that no plan wants, is stopped. A shorter grace than the
    one it has shortens the wait; a longer one changes nothing.
 4. A stop order for a task without a record makes a record of a run that is over, so that no launch
@@ -164,14 +165,24 @@ def _launches(plan: HostPlan, records: Mapping[str, TaskRecord], fenced: bool) -
     holding = [record.order for record in records.values() if record.holds]
     devices = {device for order in holding for device in order.devices}
     ports = {port for order in holding for port in order.ports}
+    runs = {
+        _of_any_generation(record.order)
+        for record in records.values()
+        if record.holds and not record.unkillable_pid
+    }
     actions: list[Action] = []
     for order in plan.tasks:
         if order.action is not plans.Action.RUN or order.task in records:
             continue
         free = devices.isdisjoint(order.devices) and ports.isdisjoint(order.ports)
+        free = free and _of_any_generation(order) not in runs
         if free and not (fenced and order.exclusive):
             actions.append(Launch(order))
         # Also those of a launch that waits: whoever is named first in the plan comes first.
         devices.update(order.devices)
         ports.update(order.ports)
     return actions
+
+
+def _of_any_generation(order: TaskOrder) -> tuple[str, str, int]:
+    return (order.job, order.role, order.index)
