@@ -29,7 +29,8 @@ def _begun(step: Step, event: CheckpointBegun) -> Rejection | None:
     key = checkpoint_key(gang, event.step)
     known = step.state.checkpoints.get(key)
     if known is not None:
-        return Rejection.NOTHING_TO_DO if known.path == event.path else Rejection.INVALID
+        # Every rank says that it begins; the first one's word is enough.
+        return None if known.path == event.path else Rejection.INVALID
     step.state.put_checkpoint(key, _fresh(gang, event.step, event.path))
     return None
 
