@@ -45,6 +45,7 @@ from coord.model.entities import (
     Gang,
     GangPhase,
     Host,
+    HostStatus,
     QueueReason,
     Task,
     TaskStatus,
@@ -400,6 +401,15 @@ def look_at(step: Step, key: str) -> None:
         _look_for_hang(step, gang)
 
 
+def heard_again(step: Step, task: Task) -> None:
+    """Its host was silent for a while. What it did meanwhile is yet to be told: no hang so far."""
+    gang = step.state.gangs.get(task.gang)
+    if gang is None or task.key not in gang.live or not gang.progress_ms:
+        return
+    step.state.put_gang(replace(gang, progress_ms=max(step.now_ms, 1)))
+    step.state.timers.arm("gang", gang.key, step.now_ms)
+
+
 def _look_for_hang(step: Step, gang: Gang) -> None:
     hang_ms = role_of(step, gang).hang_ms
     if not hang_ms:
@@ -408,18 +418,17 @@ def _look_for_hang(step: Step, gang: Gang) -> None:
     if silent_ms < hang_ms:
         step.state.timers.arm("gang", gang.key, gang.progress_ms + hang_ms)
         return
-    running = [
-        step.state.tasks[key]
-        for key in gang.live
-        if step.state.tasks[key].status == TaskStatus.RUNNING
-    ]
+    tasks = [step.state.tasks[key] for key in gang.live]
+    running = [task for task in tasks if task.status == TaskStatus.RUNNING]
+    if any(step.state.hosts[task.host].status != HostStatus.UP for task in running):
+        return  # Silence about a task is no evidence; `heard_again` looks again.
     behind = min((task.step for task in running), default=-1)
-    tasks = tuple(task.key for task in running if task.step == behind)
+    slowest = tuple(task.key for task in running if task.step == behind)
     cause = step.decide(
-        HangDetected((step.cause,), gang.job, gang.key, gang.generation, silent_ms, tasks)
+        HangDetected((step.cause,), gang.job, gang.key, gang.generation, silent_ms, slowest)
     )
     detail = f"no step finished for {silent_ms} ms"
-    subject = tasks[0] if tasks else gang.key
+    subject = slowest[0] if slowest else gang.key
     why = FailureCause.UNKNOWN
     fail_gang(step, gang.key, why, subject, detail, gang.progress_ms, cause)
 

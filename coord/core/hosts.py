@@ -89,7 +89,7 @@ def _registered(step: Step, event: HostRegistered) -> Rejection | None:
     fleet.look_if_drained(step, host.host)
     keep_places_again(step, host.host)
     _look_at_tasks(step, host)
-    state.timers.arm("host", host.host, step.now_ms + state.meta.settings.suspect_ms)
+    _wake(state, host)
     step.scheduling = True
     return None
 
@@ -180,19 +180,20 @@ def _clear(step: Step, host: Host) -> None:
     state = step.state
     if host.status == HostStatus.SUSPECT:
         cause = step.decide(HostCleared((step.cause, host.status_cause), host.host))
-        state.put_host(replace(host, status=HostStatus.UP, extensions=0, status_cause=cause))
+        host = replace(host, status=HostStatus.UP, extensions=0, status_cause=cause)
+        state.put_host(host)
         _look_at_tasks(step, host)
         step.scheduling = True
     else:
         state.put_host(replace(host, extensions=0))
-    due_ms = state.last_seen_ms[host.slot] + state.meta.settings.suspect_ms
-    state.timers.arm("host", host.host, due_ms)
+    _wake(state, host)
 
 
 def _look_at_tasks(step: Step, host: Host) -> None:
     """Deadlines that passed while the host was silent are judged now that it is heard."""
     for key in host.tasks:
         step.state.timers.arm("task", key, step.now_ms)
+        gangs.heard_again(step, step.state.tasks[key])
 
 
 def renew_leases(step: Step) -> None:
@@ -211,6 +212,7 @@ def renew_leases(step: Step) -> None:
             renewed_ms = step.now_ms - settings.lease_ms + 2 * settings.heartbeat_ms
         state.last_seen_ms[host.slot] = max(state.last_seen_ms[host.slot], renewed_ms)
         state.put_host(replace(host, extensions=host.extensions + 1))
+        _wake(state, host)
 
 
 def look_at(step: Step, name: str) -> None:
@@ -231,8 +233,14 @@ def look_at(step: Step, name: str) -> None:
         _look_at_fence(step, host)
         return
     if host.status in LIVE_HOST:
-        limit_ms = settings.lease_ms if host.status == HostStatus.SUSPECT else settings.suspect_ms
-        state.timers.arm("host", name, state.last_seen_ms[host.slot] + limit_ms)
+        _wake(state, host)
+
+
+def _wake(state: State, host: Host) -> None:
+    """Look at it when its silence will have lasted long enough for the next verdict."""
+    settings = state.meta.settings
+    limit_ms = settings.lease_ms if host.status == HostStatus.SUSPECT else settings.suspect_ms
+    state.timers.arm("host", host.host, state.last_seen_ms[host.slot] + limit_ms)
 
 
 def _look_at_fence(step: Step, host: Host) -> None:

@@ -75,8 +75,8 @@ class Driver:
         assert self.twin is not None
         self.twin = state_from_rows(state_rows(self.twin))
         again = apply(self.twin, travelled(entry))
-        assert again == record, "a machine reloaded from its rows decides otherwise"
-        assert state_digest(self.twin) == state_digest(self.state)
+        assert again == record, f"a machine reloaded from its rows decides otherwise: {again}"
+        assert state_digest(self.twin) == state_digest(self.state), f"after {entry}"
         for host in self.state.hosts:
             assert host_plan(self.twin, host) == host_plan(self.state, host)
 
