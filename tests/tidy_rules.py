@@ -251,10 +251,10 @@ def loud_skips(source: Source) -> Iterator[tuple[int, str]]:
 def no_sleep_for_luck(source: Source) -> Iterator[tuple[int, str]]:
     """Tests wait for a condition: a sleep stands in a loop that looks for something.
 
-    Under a virtual clock a sleep is exact; such a file imports one from a module `virtual`."""
+    Under a virtual clock a sleep is exact; such a file imports one from `virtual` or `simulated`."""
     if not Path(source.path).name.startswith("test_"):
         return
-    if any("virtual" in name.split(".") for _, name in imports(source.tree)):
+    if any({"virtual", "simulated"} & {*name.split(".")} for _, name in imports(source.tree)):
         return
     polled = [
         inner
