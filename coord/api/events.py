@@ -40,7 +40,7 @@ async def read_events(request: web.Request) -> web.Response:
     start = max(start, node.events.first_index)
     if wait_ms and start > node.events.last_index:
         await node.events.wait_beyond(start - 1, wait_ms / 1_000)
-    events = node.events.read(start, limit)
+    events = await node.events.fetch(start, limit)
     following = events[-1].entry.index + 1 if events else start
     return answer(
         request, {"events": events, "next": following, "first_index": node.events.first_index}
@@ -63,7 +63,7 @@ async def stream_events(request: web.Request) -> web.StreamResponse:
     )
     await response.prepare(request)
     while not node.failed:
-        events = node.events.read(at, PAGE_LIMIT // 10)
+        events = await node.events.fetch(at, PAGE_LIMIT // 10)
         if events:
             at = events[-1].entry.index + 1
             await response.write(b"".join(_server_sent(record) for record in events))

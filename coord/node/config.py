@@ -19,6 +19,9 @@ class Limits(msgspec.Struct, frozen=True):
     command_bytes: int = 4 * MIB
     """Of one raft command, with all events that go along."""
     command_events: int = 8_192
+    command_apply_s: float = 0.1
+    """A command holds no more events than this much time applies, so that raft's heartbeats are not
+    held up by a long queue; 0 for no such bound."""
     pending_events: int = 32_768
     """Requests accepted here and not yet decided; one more is answered `busy`."""
     pending_bytes: int = 64 * MIB
@@ -42,7 +45,7 @@ class Retention(msgspec.Struct, frozen=True):
     max_age_s: int = 0
     max_entries: int = 0
     max_bytes: int = 1024 * MIB
-    """Of the data directory."""
+    """Of the entries as they are stored, estimated from a sample."""
 
 
 class Intervals(msgspec.Struct, frozen=True):

@@ -73,6 +73,13 @@ class EventLog:
                 return [record for record, _ in islice(self._recent, at, at + limit)]
         return self.store.read(start, limit)
 
+    async def fetch(self, start: int, limit: int) -> list[Recorded]:
+        """As `read`, but what lies on disk is decoded in a worker, so that the loop goes on."""
+        if not self._recent or start >= self._recent[0][0].entry.index:
+            return self.read(start, limit)
+        first = max(start, self.store.first_index)
+        return await asyncio.to_thread(list, self.store.scan(first, first + limit))
+
     def digest_at(self, index: int) -> str:
         """The running digest after this index; empty when the entry is not kept."""
         found = self.read(index, 1)
@@ -94,7 +101,7 @@ class EventLog:
         """Every entry from `start` on, until the node stops. Who falls behind reads from disk."""
         at = max(1, start)
         while not self._closed:
-            records = self.read(at, CHUNK)
+            records = await self.fetch(at, CHUNK)
             for record in records:
                 yield record
             if records:

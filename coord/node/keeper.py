@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 import structlog
 
+from coord.codec import encode_recorded
 from coord.core.invariants import violations
 from coord.core.machine import apply
 from coord.core.state import decode_state, encode_state
@@ -30,6 +31,9 @@ CHECK_SHARE = 50
 CHECKED_ON_LOOP = 1_000
 """Rows of a state small enough to be looked at in between."""
 DUMPED_RECORDS = 2_000
+SAMPLED_RECORDS = 50
+ENTRY_OVERHEAD_BYTES = 48
+"""Of an entry in the storage: key, checksum, its share of a page."""
 
 log = structlog.get_logger()
 
@@ -136,15 +140,24 @@ class Keeper:
         keep_from = first
         if retention.max_entries:
             keep_from = max(keep_from, last + 1 - retention.max_entries)
-        size_bytes = self._events.store.size_bytes()
-        if retention.max_bytes and size_bytes > retention.max_bytes:
+        if retention.max_bytes and kept:
             # The file does not shrink, but what is given up in it is used again.
-            surplus = (size_bytes - retention.max_bytes) / size_bytes
-            keep_from = max(keep_from, first + int(kept * surplus))
+            affordable = int(retention.max_bytes / self._mean_bytes(first, last))
+            keep_from = max(keep_from, last + 1 - affordable)
         if retention.max_age_s:
             oldest_ms = self._clock.wall_ms() - retention.max_age_s * 1_000
             keep_from = max(keep_from, self._first_younger(oldest_ms))
         return min(keep_from, last + 1)
+
+    def _mean_bytes(self, first: int, last: int) -> float:
+        """Of an entry as stored, from a sample spread over all that are kept."""
+        stride = max(1, (last - first + 1) // SAMPLED_RECORDS)
+        sizes = [
+            len(encode_recorded(record)) + ENTRY_OVERHEAD_BYTES
+            for at in range(first, last + 1, stride)
+            for record in self._events.read(at, 1)
+        ]
+        return sum(sizes) / max(1, len(sizes))
 
     def _first_younger(self, wall_ms: int) -> int:
         """The first entry stamped at or after this, by bisection."""

@@ -39,6 +39,8 @@ class NodeMachine:
         self._on_installed = on_installed
         self.raft_index, self.state = _load(store)
         self.bytes_since_snapshot = 0
+        self.event_s = 0.0
+        """What applying one event takes, as a sliding mean."""
         self._staged_index = self.raft_index
 
     def applied_raft_index(self) -> int:
@@ -52,8 +54,14 @@ class NodeMachine:
         self.raft_index = raft_index
         self.bytes_since_snapshot += len(payload)
         self._on_applied(records, self.state)
-        self._metrics.apply_s.observe(time.perf_counter() - started)
+        self._measured(time.perf_counter() - started, len(records))
         self._metrics.entries.inc(len(records))
+
+    def _measured(self, took_s: float, events: int) -> None:
+        self._metrics.apply_s.observe(took_s)
+        if events:
+            weight = min(1.0, events / 256)
+            self.event_s += weight * (took_s / events - self.event_s)
 
     def stage_state(self) -> None:
         """Stage the rows changed since the last call; the next commit makes them durable."""

@@ -90,6 +90,7 @@ class Node:
             clock=clock,
             metrics=self.metrics,
             state=lambda: self.machine.state,
+            event_s=lambda: self.machine.event_s,
             handed_back=self._handed_back,
         )
         self.router = Router(config, self.requests, self.proposer, self._peers)
@@ -151,8 +152,10 @@ class Node:
         if self._main is not None:
             self._main.cancel()
             await asyncio.gather(self._main, return_exceptions=True)
-        if not self.failure.done():
-            self.machine.stage_state()
+        if self.failure.done():
+            await self.log.stop()
+            return  # What cannot be trusted is not stored.
+        self.machine.stage_state()
         await self.log.stop()
         try:
             self._store.flush()
@@ -422,7 +425,7 @@ class Node:
             await asyncio.sleep(self.config.intervals.keep_s)
             try:
                 await self.keeper.keep()
-            except StorageFull as error:
+            except (StorageFull, RuntimeError) as error:
                 log.warning("housekeeping_deferred", error=str(error))
 
 

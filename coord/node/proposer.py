@@ -26,6 +26,8 @@ from coord.raft.ports import Committed, NotCommitted, ProposeOutcome, Replicated
 
 PAUSE_S = 0.05
 """After a command that was not committed, so that a lasting cause does not spin the loop."""
+LEAST_EVENTS = 64
+"""A command takes so many however slow they are."""
 ENVELOPE_BYTES = 65_536
 """Kept free in a command for what the leader adds itself."""
 
@@ -54,6 +56,7 @@ class Proposer:
         clock: Clock,
         metrics: Metrics,
         state: Callable[[], State],
+        event_s: Callable[[], float],
         handed_back: Callable[[tuple[Request, ...], ProposeOutcome], None],
     ) -> None:
         self._config = config
@@ -61,6 +64,7 @@ class Proposer:
         self._clock = clock
         self._metrics = metrics
         self._state = state
+        self._event_s = event_s
         self._handed_back = handed_back
         self._queue: deque[Request] = deque()
         self._keys: dict[Key, None] = {}
@@ -183,8 +187,11 @@ class Proposer:
     def _take_requests(self) -> list[Request]:
         limits = self._config.limits
         room = limits.command_bytes - ENVELOPE_BYTES
+        most = limits.command_events
+        if limits.command_apply_s and self._event_s():
+            most = min(most, max(LEAST_EVENTS, int(limits.command_apply_s / self._event_s())))
         taken: list[Request] = []
-        while self._queue and len(taken) < limits.command_events:
+        while self._queue and len(taken) < most:
             request = self._queue[0]
             if request.done:
                 # Its sender was told that it was not done, or that nobody knows.

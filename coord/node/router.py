@@ -146,27 +146,29 @@ class Router:
             asyncio.get_running_loop().call_soon(self.flush)
 
     def _forward(self) -> None:
+        """One frame a turn of the loop, so that a long queue does not hold up the rest."""
         limits = self._config.limits
         now = asyncio.get_running_loop().time()
-        while self._outbox:
-            frame: list[Request] = []
-            size_bytes = 0
-            while self._outbox and len(frame) < limits.forward_events:
-                request = self._outbox[0]
-                if not request.done:
-                    size_bytes += request.size_bytes
-                    if size_bytes > limits.forward_bytes and frame:
-                        break
-                    frame.append(request)
-                self._outbox.popleft()
-            submissions = tuple(request.submission for request in frame)
-            if frame and not self._peers.send_events(self._leader, SUBMIT_TOPIC, submissions):
-                self._outbox.extendleft(reversed(frame))
-                return
-            for request in frame:
-                request.attempts += 1
-                request.sent_at = now
-                self._in_flight.append((now, request))
+        frame: list[Request] = []
+        size_bytes = 0
+        while self._outbox and len(frame) < limits.forward_events:
+            request = self._outbox[0]
+            if not request.done:
+                size_bytes += request.size_bytes
+                if size_bytes > limits.forward_bytes and frame:
+                    break
+                frame.append(request)
+            self._outbox.popleft()
+        submissions = tuple(request.submission for request in frame)
+        if frame and not self._peers.send_events(self._leader, SUBMIT_TOPIC, submissions):
+            self._outbox.extendleft(reversed(frame))
+            return
+        for request in frame:
+            request.attempts += 1
+            request.sent_at = now
+            self._in_flight.append((now, request))
+        if self._outbox:
+            self._schedule()
 
     def _refuse_forwarded(self, requests: list[Request], reason: str) -> None:
         by_source: dict[int, list[Request]] = {}

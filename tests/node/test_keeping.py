@@ -77,6 +77,20 @@ async def test_old_entries_are_given_up_and_the_rest_replays() -> None:
         assert (await writer.write(node)).outcome == "committed"
 
 
+async def test_entries_beyond_their_size_are_given_up_and_no_more() -> None:
+    """What is kept is near the limit, and a second pass takes nothing further."""
+    async with Cluster(1, retention=Retention(max_bytes=10_000)) as cluster:
+        writer, node = Writer("a"), cluster.leader
+        for _ in range(200):
+            await writer.write(node, note("x" * 100))
+        await node.keeper.retain()
+        first = node.events.first_index
+        kept = node.events.last_index - first + 1
+        assert 20 < kept < 60
+        await node.keeper.retain()
+        assert node.events.first_index - first <= 2
+
+
 async def test_entries_are_kept_by_age() -> None:
     """Nothing younger than asked goes, everything older does."""
     async with Cluster(1) as cluster:

@@ -64,9 +64,11 @@ async def whole_log(session: aiohttp.ClientSession, url: str, stop: int) -> list
 
 async def leader_of(session: aiohttp.ClientSession, url: str) -> int:
     async with asyncio.timeout(30):
-        while not (leader := (await fetch(session, f"{url}/v1/cluster?stale=1"))["leader"]):  # noqa: ASYNC110
+        while True:
+            cluster = await fetch(session, f"{url}/v1/cluster?stale=1")
+            if cluster["leader"]:
+                return int(cluster["leader"])
             await asyncio.sleep(0.02)
-        return int(leader)
 
 
 async def kill_leaders(cluster: LocalCluster, load: Load, session: aiohttp.ClientSession) -> None:
