@@ -69,8 +69,7 @@ async def running(data_dir: Path, port: int = 0, **changes: object) -> AsyncIter
     server = asyncio.create_task(run_server(config, ready.set_result, stop, handle_signals=False))
     server.add_done_callback(lambda _: ready.cancel())
     try:
-        async with asyncio.timeout(20):
-            yield await ready
+        yield await asyncio.wait_for(ready, 20)
     finally:
         stop.set()
         assert await server == 0
@@ -259,8 +258,9 @@ async def test_the_example_runs(tmp_path: Path) -> None:
             stderr=asyncio.subprocess.PIPE,
         )
         printed, complaints = await process.communicate()
-        assert (process.returncode, complaints.decode()) == (0, "")
-        lines = printed.decode().splitlines()
+        said = printed.decode()
+        assert (process.returncode, complaints.decode()) == (0, ""), said
+        lines = said.splitlines()
         assert "was submitted at index" in lines[0]
         assert "waits: no_hosts" in lines[1]
         assert "ended as cancelled" in lines[-1]
