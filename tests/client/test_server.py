@@ -93,6 +93,13 @@ def new_agent(url: str, host: str = "h1", first_seq: int = 1, **changes: object)
     )
 
 
+async def first_with_tasks(agent: Agent) -> HostPlan:
+    async for item in agent.plans():
+        if isinstance(item, HostPlan) and item.tasks:
+            return item
+    raise AssertionError("the agent was closed")
+
+
 async def test_every_read_decodes_what_a_server_says(tmp_path: Path) -> None:
     async with running(tmp_path) as url, Client([url], actor="alice") as client:
         job = await client.submit_job(SPEC)
@@ -160,8 +167,7 @@ async def test_an_agent_runs_a_task_to_its_end(tmp_path: Path) -> None:
         agent = await stack.enter_async_context(new_agent(url, on_log_read=read))
         assert await agent.register() == 1
         await client.submit_job(SPEC)
-        plan = await anext(item async for item in agent.plans() if item.tasks)  # type: ignore[union-attr]
-        assert isinstance(plan, HostPlan)
+        plan = await first_with_tasks(agent)
         task = plan.tasks[0].task
         assert plan.tasks[0].env["WORLD_SIZE"] == "1"
         about = (agent.host, agent.incarnation, task)
