@@ -151,8 +151,7 @@ class Daemon:
                 await asyncio.sleep(REGISTER_AGAIN_S)
                 continue
             log.info("registered", incarnation=incarnation, tasks=[one.task for one in found])
-            self._reporter.begin(incarnation)
-            self.tasks.act()
+            self.tasks.registered(incarnation)
             return
 
     async def _read_log(self, request: LogRead) -> LogChunk:

@@ -88,7 +88,9 @@ class Identity(msgspec.Struct, omit_defaults=True):
     registrations: int = 0
     """How many times it has registered; the seq of the newest registration."""
     incarnation: int = 0
+    """Of the newest registration."""
     version: int = 0
+    """Of the newest plan obeyed under it."""
 
     @property
     def seen(self) -> tuple[int, int]:
@@ -167,6 +169,13 @@ class Records:
         if (plan.incarnation, plan.version) != self.identity.seen:
             self.identity.incarnation = plan.incarnation
             self.identity.version = plan.version
+            self._write_identity()
+
+    def note_incarnation(self, incarnation: int) -> None:
+        """From now on plans of earlier incarnations are old; durable on return."""
+        if incarnation > self.identity.incarnation:
+            self.identity.incarnation = incarnation
+            self.identity.version = 0
             self._write_identity()
 
     def next_registration(self) -> int:

@@ -149,6 +149,12 @@ class HostTasks:
         self._plan = plan
         self.act()
 
+    def registered(self, incarnation: int) -> None:
+        """Plans of earlier incarnations count no longer; everything is to be said anew."""
+        self._disk.note_incarnation(incarnation)
+        self._reporter.begin(incarnation)
+        self.act()
+
     def drop_plan(self) -> None:
         """The registration is over; the next one's plan decides."""
         self._plan = None

@@ -173,6 +173,7 @@ async def running(
         async with asyncio.TaskGroup() as group:
             group.create_task(daemon.run(stop))
             try:
+                await until(daemon.socket_path.exists)
                 yield daemon
             finally:
                 stop.set()
