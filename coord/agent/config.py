@@ -11,6 +11,7 @@ import msgspec
 
 from coord.agent.host import PORT_RANGE
 from coord.agent.logs import LogLimits
+from coord.client.servers import base_url
 
 
 class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +46,11 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
         found = []
         if not self.servers:
             found.append("no server is named; give --server")
+        for server in self.servers:
+            try:
+                base_url(server)
+            except ValueError as error:
+                found.append(str(error))
         if not self.host or "/" in self.host:
             found.append(f"host id {self.host!r} is empty or has a '/' in it; give --host-id")
         for name in ("devices", "cpu_millis", "memory_mib"):

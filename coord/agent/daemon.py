@@ -62,12 +62,14 @@ class Daemon:
         self._config = config
         self._channel = channel
         self._runner = runner
-        self._log_root = config.data_dir / "logs"
-        self._lease = LeaseFile(config.data_dir / "lease.json", boot_id())
+        # Tasks run elsewhere, so the paths they are given must not be relative to us.
+        data_dir = config.data_dir.resolve()
+        self._log_root = data_dir / "logs"
+        self._lease = LeaseFile(data_dir / "lease.json", boot_id())
         self._fence_wake = asyncio.Event()
         self._untrimmable: dict[str, None] = {}
         self._group = asyncio.TaskGroup()
-        socket_path = host.socket_path(config.data_dir)
+        socket_path = host.socket_path(data_dir)
         self._reporter = Reporter(channel, config.host, self._act)
         self.tasks = HostTasks(
             config.host,

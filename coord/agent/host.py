@@ -61,7 +61,8 @@ class PortBlock:
         blocks = (last - first) // PORT_COUNT
         if blocks < 1:
             raise NoPorts(
-                f"ports {first} to {last} do not hold {PORT_COUNT} ports; give a wider range"
+                f"ports {first} to {last} do not hold {PORT_COUNT} ports; give a wider range with "
+                "--ports"
             )
         start = int.from_bytes(hashlib.sha256(host.encode()).digest()[:8], "big") % blocks
         for step in range(blocks):
@@ -76,7 +77,7 @@ class PortBlock:
             keeper.close()
         raise NoPorts(
             f"no {PORT_COUNT // 2} free TCP ports in any block of {first} to {last}; give another "
-            "range with --port-range"
+            "range with --ports"
         )
 
     def close(self) -> None:

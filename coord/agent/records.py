@@ -128,7 +128,7 @@ class Records:
             holder = os.pread(self._lock, 32, 0).decode(errors="replace").strip() or "unknown"
             raise AlreadyRunning(
                 f"data directory {self.directory} is in use by the agent with pid {holder}; "
-                "stop that one first, or give this agent a --data-dir of its own"
+                "stop that one first, or give this agent a --data directory of its own"
             ) from None
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)

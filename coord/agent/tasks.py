@@ -7,8 +7,9 @@ A change (a plan, an exit, a decision of the coordinator) ends in `act`, which a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 
 import structlog
 from msgspec.structs import replace
@@ -141,17 +142,15 @@ class HostTasks:
                 seen=self._disk.identity.seen,
             )
             return
-        try:
+        with self._disk_may_fail():
             self._disk.note_plan(plan)
-        except OSError as error:
-            # The incarnation of the next registration protects from older plans as well.
-            log.error("cannot keep the newest plan's version", error=str(error))
         self._plan = plan
         self.act()
 
     def registered(self, incarnation: int) -> None:
         """Plans of earlier incarnations count no longer; everything is to be said anew."""
-        self._disk.note_incarnation(incarnation)
+        with self._disk_may_fail():
+            self._disk.note_incarnation(incarnation)
         self._reporter.begin(incarnation)
         self.act()
 
@@ -303,6 +302,15 @@ class HostTasks:
         self._spawn(ending.run())
 
     # The disk
+
+    @contextlib.contextmanager
+    def _disk_may_fail(self) -> Iterator[None]:
+        """What is kept here only backs up the incarnation of the next registration, which by itself
+        protects from older plans."""
+        try:
+            yield
+        except OSError as error:
+            log.error("cannot keep which plan is the newest", error=str(error))
 
     def _put(self, record: TaskRecord) -> None:
         task = record.order.task
