@@ -22,7 +22,7 @@ class Metrics:
             "coord_commit_duration_seconds", "From proposing a command to its application here"
         )
         self.fsync_s = self._histogram(
-            "coord_storage_fsync_duration_seconds", "Of one durable commit of the storage"
+            "coord_storage_fsync_duration_seconds", "Of one durable commit of the storage, sampled"
         )
         self.apply_s = self._histogram(
             "coord_apply_duration_seconds", "Of applying one command, all its entries"
@@ -50,6 +50,7 @@ class Metrics:
         self.too_slow = self._counter(
             "coord_sessions_dropped_total", "Connections ended by the server", ("code",)
         )
+        self._fsync_ms = 0.0
         self._gauges: dict[str, Gauge] = {}
 
     def proposed(self, outcome: ProposeOutcome, seconds: float, events: int) -> None:
@@ -60,6 +61,12 @@ class Metrics:
         else:
             word = "not_committed" if isinstance(outcome, NotCommitted) else "unknown"
         self.commands.labels(word).inc()
+
+    def storage_committed(self, fsync_ms: float) -> None:
+        """The duration of the newest commit, looked at often: each value is counted once."""
+        if fsync_ms != self._fsync_ms:
+            self._fsync_ms = fsync_ms
+            self.fsync_s.observe(fsync_ms / 1_000)
 
     def gauge(self, name: str, help_text: str, value: float) -> None:
         """Set a gauge, made on first use."""

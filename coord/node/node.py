@@ -399,6 +399,7 @@ class Node:
             await asyncio.sleep(max(0.0, expected - loop.time()))
             now = loop.time()
             self.metrics.loop_lag_s.observe(max(0.0, now - expected))
+            self.metrics.storage_committed(self.log.status().fsync_ms_last)
             self.router.route(self.requests.expire(now))
             self.router.tick(now)
             self.reads.tick(now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import ipaddress
 import os
@@ -39,6 +40,7 @@ from coord.store.ports import (
 
 EXIT_HALTED = 70
 """The node stopped itself: its state, its storage or its code cannot be trusted."""
+ADDRESS_ERRORS = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES)
 TRANSFER_S = 2.0
 SHUTDOWN_S = 1.0
 """For answers under way when the server stops."""
@@ -136,7 +138,7 @@ async def _start(config: ServerConfig, stack: AsyncExitStack) -> Node:
         )
         stack.push_async_callback(node.stop)
         await node.start()
-    except (OSError, StorageCorrupt, StorageFull, WrongDataDirectory) as error:
+    except Exception as error:
         raise StartFailed(_explained(config, error)) from error
     runner = web.AppRunner(
         make_app(node, boot=os.urandom(8).hex()),
@@ -269,12 +271,18 @@ def _node_config(config: ServerConfig) -> NodeConfig:
 
 
 def _explained(config: ServerConfig, error: Exception) -> str:
-    if isinstance(error, OSError) and not isinstance(error, StorageFull):
+    if isinstance(error, OSError) and error.errno in ADDRESS_ERRORS:
         return (
             f"peer_listen is {config.peer_listen!r}: {error}; is another server using that port? "
             "Stop it, or choose another"
         )
-    return f"data_dir is {config.data_dir!r}: {error}"
+    if isinstance(error, OSError | StorageCorrupt | StorageFull | WrongDataDirectory):
+        return f"data_dir is {config.data_dir!r}: {error}"
+    log.error("start_failed", exc_info=error)
+    return (
+        f"what is in {config.data_dir!r} could not be applied: {type(error).__name__}: {error}; "
+        "the log above has the details. Keep the directory for examination"
+    )
 
 
 def _stop_on_signals(stop: asyncio.Event, stack: AsyncExitStack) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -83,6 +84,10 @@ async def test_what_was_acknowledged_is_there_after_a_restart(tmp_path: Path, pe
         assert status == 201
         index = made["index"]
         _, before = await fetch(f"{url}/v1/events?from={index}&limit=1")
+        async with aiohttp.ClientSession() as session, session.get(f"{url}/metrics") as answer:
+            counted = re.search(r"fsync_duration_seconds_count (\d+)", await answer.text())
+            assert counted is not None
+            assert int(counted[1]) > 0
     async with running(server) as url:
         _, job = await fetch(f"{url}/v1/jobs/digits")
         assert job["submitted"] == index

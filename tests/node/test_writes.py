@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from coord.model.channel import Result
@@ -15,7 +16,7 @@ from coord.model.events import (
     LeaderElected,
     NoteAdded,
 )
-from coord.node.config import Limits
+from coord.node.config import Intervals, Limits
 from coord.node.node import Node
 from coord.raft.memory import InMemoryHub
 from coord.raft.ports import RaftStatus
@@ -213,6 +214,50 @@ async def test_large_events_share_commands_within_the_limit() -> None:
         large = note("x" * 900_000)
         results = await asyncio.gather(*(writer.write(cluster.leader, large) for _ in range(12)))
         assert {result.outcome for result in results} == {"committed"}
+
+
+async def test_a_frame_lost_on_the_way_is_sent_again() -> None:
+    """The connection broke after the send; the leader stayed the same."""
+    async with Cluster(intervals=Intervals(resend_s=0.1)) as cluster:
+        follower, other = cluster.followers
+        writer = Writer("a")
+        task = asyncio.create_task(writer.write(follower, note("once")))
+        key = (writer.actor, 0, 1)
+
+        def sent() -> bool:
+            request = follower.requests.get(key)
+            return request is not None and request.attempts > 0
+
+        await turns_until(sent)
+        cluster.hub.partition([cluster.hub.leader, other.config.node], [follower.config.node])
+        await asyncio.sleep(0)
+        cluster.hub.heal()
+        assert (await task).outcome == "committed"
+        assert notes(cluster.leader) == ["once"]
+
+
+async def test_a_leader_that_is_full_refuses_what_is_forwarded() -> None:
+    """The follower passes the refusal on: definite, with a time to come back."""
+    async with Cluster() as cluster:
+        leader, follower = cluster.leader, cluster.followers[0]
+        tight = msgspec.structs.replace(leader.config, limits=Limits(pending_events=3))
+        leader.router._config = tight
+        writer = Writer("a")
+        results = await asyncio.gather(*(writer.write(follower) for _ in range(5)))
+        assert {(r.outcome, r.reason) for r in results} == {("not_committed", "busy")}
+        assert all(result.retry_after_ms > 0 for result in results)
+        leader.router._config = leader.config
+        assert (await writer.write(follower)).outcome == "committed"
+
+
+async def test_a_long_queue_is_split_by_what_applying_takes() -> None:
+    """So that no command holds up raft's heartbeats, however fast events arrive."""
+    async with Cluster(1, limits=Limits(command_apply_s=1e-9)) as cluster:
+        writer = Writer("a")
+        before = cluster.hub.commit_index
+        results = await asyncio.gather(*(writer.write(cluster.leader) for _ in range(640)))
+        assert {result.outcome for result in results} == {"committed"}
+        assert cluster.hub.commit_index - before >= 10
 
 
 class FullDiskLog:
