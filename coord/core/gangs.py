@@ -103,13 +103,14 @@ def fail_gang(
 
 
 def end_gang(step: Step, key: str, cause: FailureCause, final: str, why: str) -> None:
-    """The gang is not wanted any more. `final` as `Gang.stop_final`; a final already set stays."""
+    """The gang is not wanted any more. `final` as `Gang.stop_final`; one that somebody wanted
+    before stays, one that followed from a failure does not."""
     gang = step.state.gangs[key]
     if gang.phase == GangPhase.WAITING:
         _end(step, replace(gang, stop_final=final, cause=why))
     elif gang.phase in ACTIVE:
         _stop_tasks(step, gang, cause, cause.value, why, final, -1)
-    elif gang.phase == GangPhase.STOPPING and not gang.stop_final:
+    elif gang.phase == GangPhase.STOPPING and gang.stop_final in ("", "fail"):
         step.state.put_gang(replace(gang, stop_final=final, holds=()))
         step.scheduling = True
 

@@ -129,13 +129,14 @@ def _whole_gangs(state: State) -> Iterator[str]:
 @invariant("an exclusive task runs once")
 def _exclusive(state: State) -> Iterator[str]:
     runs: Counter[tuple[str, str, int]] = Counter()
-    for task in state.tasks.values():
+    for key, task in state.tasks.items():
         job = state.jobs.get(task.job)
         role = job.spec.role(task.role) if job else None
-        host = state.hosts[task.host]
-        ended = (
-            task.status == TaskStatus.EXITED or host.fenced or task.status == TaskStatus.ORPHANED
-        )
+        gang = state.gangs.get(task.gang)
+        ended = task.status in (TaskStatus.EXITED, TaskStatus.ORPHANED)
+        if task.status == TaskStatus.LOST:
+            # Fenced now, or by an earlier fence of the same host.
+            ended = state.hosts[task.host].fenced or not gang or key not in gang.awaits_fence
         if role is not None and role.exclusive and not ended:
             runs[task.job, task.role, task.index] += 1
     for (job_name, role_name, index), count in sorted(runs.items()):

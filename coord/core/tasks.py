@@ -109,6 +109,8 @@ def _exited(step: Step, event: TaskExited) -> Rejection | None:
     if succeeded:
         gang = step.state.gangs[gang.key]
         step.state.put_gang(replace(gang, succeeded=gang.succeeded + 1))
+        # If its host is silent, the others were not judged because of it.
+        step.state.timers.arm("gang", gang.key, step.now_ms)
         return None
     preempted = bool(step.state.hosts[event.host].drain_deadline_ms)
     verdict = failures.classify_exit(event, preempted)

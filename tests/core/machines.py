@@ -38,6 +38,8 @@ class Process(msgspec.Struct):
     stubborn: bool = False
     """SIGKILL does nothing, as long as the fault lasts."""
     called_unkillable: bool = False
+    stalled: bool = False
+    """It lives, but makes no step any more."""
     step: int = 0
     saving: int = 0
 

@@ -53,10 +53,12 @@ class World:
         self.generations: Counter[str] = Counter()
         self.restored: dict[str, int] = {}
         self.incarnations: Counter[str] = Counter()
+        self.blips: list[tuple[int, Machine]] = []
         self.quiet = False
+        self.fault_rate = self.rng.choice((0.05, 0.15, 0.3))
         self.send(events.LeaderElected(1, 1))
         self.send(events.ClusterConfigured("c", SETTINGS))
-        for number in range(self.rng.randrange(2, 6)):
+        for number in range(self.rng.randrange(2, 8)):
             self.add_machine(f"h{number}")
         self.submit()
 
@@ -77,6 +79,9 @@ class World:
     def pass_time(self, ms: int) -> None:
         self.true_ms += ms
         self.driver.wall_ms += ms
+        for over_ms, machine in self.blips:
+            machine.connected = machine.connected or self.true_ms >= over_ms
+        self.blips = [blip for blip in self.blips if blip[0] > self.true_ms]
         for machine in self.machines.values():
             machine.pass_time(self.true_ms, SETTINGS.lease_ms)
         self.look_at_machines()
@@ -142,7 +147,7 @@ class World:
         started = events.TaskStarted(machine.name, machine.incarnation, process.key, process.pid)
         if started in machine.outbox and not self.quiet:
             return
-        if process.role == "service":
+        if process.role == "service" or process.stalled:
             return
         process.step += 1
         if process.step > LAST_STEP:
@@ -189,13 +194,15 @@ class World:
             ("train",),
             replicas=replicas,
             min_replicas=self.rng.randrange(replicas + 1),
-            max_replicas=replicas + self.rng.randrange(2),
+            max_replicas=replicas + self.rng.randrange(3),
             gang=gang,
             exclusive=self.rng.random() < 0.3,
             spares=self.rng.randrange(2) if gang else 0,
-            resources=Resources(self.rng.randrange(3), self.rng.choice((0, 500, 2_000)), 128),
+            resources=Resources(
+                self.rng.choice((0, 1, 1, 2)), self.rng.choice((0, 500, 2_000)), 128
+            ),
             grace_ms=GRACE_MS,
-            hang_ms=self.rng.choice((0, 6_000)),
+            hang_ms=self.rng.choice((0, 3_000, 6_000)),
         )
 
     def fault(self) -> None:
@@ -209,6 +216,8 @@ class World:
             process = self.rng.choice(running)
             # The contract of exclusive tasks is that something ends them: agent, watchdog, power.
             process.stubborn = not process.exclusive
+        elif kind == "stall" and running:
+            self.rng.choice(running).stalled = True
         elif kind == "agent" and machine.powered:
             if machine.agent_up:
                 machine.agent_crash()
@@ -218,6 +227,9 @@ class World:
             machine.power_off() if machine.powered else machine.power_on()
         elif kind == "network":
             machine.connected = not machine.connected
+        elif kind == "blip" and machine.connected:
+            machine.connected = False
+            self.blips.append((self.true_ms + 2_000, machine))
         elif kind == "register" and machine.powered:
             machine.registered = False
         elif kind == "leader":
@@ -274,8 +286,8 @@ class World:
             self.ask(events.EvictionsAllowed("me", "looked"))
 
     def _about_a_job(self) -> None:
-        what = self.rng.randrange(4)
-        names = list(self.state.jobs)
+        what = self.rng.randrange(5)
+        names = [name for name, job in self.state.jobs.items() if job.status not in FINISHED_JOB]
         if what < 2 or not names:
             self.submit()
             return
@@ -284,13 +296,14 @@ class World:
             self.ask(events.JobCancelRequested(name, "me"))
             return
         role = self.rng.choice(self.state.jobs[name].spec.roles)
-        self.ask(events.JobResizeRequested(name, role.name, self.rng.randrange(1, 5), "me"))
+        replicas = self.rng.randrange(max(role.smallest, 1), role.largest + 2)
+        self.ask(events.JobResizeRequested(name, role.name, replicas, "me"))
 
     # Running
 
     def live_through(self, steps: int) -> None:
         for _ in range(steps):
-            if self.rng.random() < 0.25:
+            if self.rng.random() < self.fault_rate:
                 self.fault()
             if self.rng.random() < 0.6:
                 self.tick()
@@ -308,7 +321,7 @@ class World:
                 machine.power_on()
             machine.agent_up = True
             for process in machine.processes.values():
-                process.stubborn = False
+                process.stubborn = process.stalled = False
         for _ in range(rounds):
             self.tick()
             self.agents()
@@ -402,9 +415,11 @@ class World:
 FAULTS = (
     *("crash",) * 5,
     "stubborn",
+    *("stall",) * 3,
     *("agent",) * 3,
     *("power",) * 2,
     *("network",) * 3,
+    *("blip",) * 2,
     "register",
     *("leader",) * 2,
     "clock",

@@ -1,0 +1,122 @@
+"""Random histories: whatever happens, in whatever order, nothing that must hold is ever broken."""
+
+from __future__ import annotations
+
+import os
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from coord.core.machine import apply
+from coord.core.state import new_state, state_digest, state_from_rows, state_rows
+from coord.model.entities import FINISHED_JOB
+
+from .driver import Driver, travelled
+from .hostile import hostile_event
+from .world import World
+
+SEEDS = st.integers(0, 2**32 - 1)
+CI = settings(
+    max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
+LONG = settings(CI, max_examples=int(os.environ.get("COORD_HISTORIES", "600")), derandomize=False)
+
+
+def live(seed: int, steps: int) -> World:
+    """Invariants, ground truth and the twin are checked at every entry on the way."""
+    world = World(seed)
+    world.live_through(steps)
+    world.calm_down()
+    assert world.unmet() == []
+    return world
+
+
+@CI
+@given(SEEDS)
+def test_a_fleet_survives_any_history_and_then_gets_its_work_done(seed: int) -> None:
+    """Faults of every kind; once they end, each job that fits ends within two minutes of log time."""
+    live(seed, 120)
+
+
+@pytest.mark.slow
+@LONG
+@given(SEEDS)
+def test_a_fleet_survives_long_histories(seed: int) -> None:
+    live(seed, 300)
+
+
+@settings(CI, max_examples=5)
+@given(SEEDS)
+def test_a_history_gives_one_state_however_it_is_applied(seed: int) -> None:
+    """In one go, or with a restart from stored rows here and there."""
+    world = World(seed, twin=False)
+    world.live_through(150)
+    digests = (world.state.meta.digest, state_digest(world.state))
+    rng = Random(seed)
+    restarted = new_state()
+    straight = new_state()
+    for entry in world.driver.entries:
+        apply(straight, entry)
+        if rng.random() < 0.1:
+            restarted = state_from_rows(state_rows(restarted))
+        apply(restarted, travelled(entry))
+    assert (straight.meta.digest, state_digest(straight)) == digests
+    assert (restarted.meta.digest, state_digest(restarted)) == digests
+
+
+@settings(CI, max_examples=30)
+@given(SEEDS)
+def test_apply_never_raises(seed: int) -> None:
+    """Events with absurd values among sensible ones: rejected or harmless, never a crash (race 42)."""
+    world = World(seed)
+    world.live_through(40)
+    driver = Driver()
+    for entry in world.driver.entries:
+        driver.apply(entry)
+    rng = Random(seed)
+    for _ in range(80):
+        event, origin, wall_ms = hostile_event(rng, driver)
+        driver.wall_ms = wall_ms
+        driver.send(event, origin=origin)
+
+
+def test_histories_are_worth_living_through() -> None:
+    """The generator reaches what it is meant to reach: otherwise all of the above proves little."""
+    seen: dict[str, None] = {}
+    rejections: dict[str, None] = {}
+    finished = 0
+    for seed in range(30):
+        world = World(seed, twin=False)
+        world.live_through(150)
+        world.calm_down()
+        for record in world.driver.records:
+            seen.update({type(decision).__name__: None for decision in record.decisions})
+            rejections[record.rejection] = None
+        finished += sum(job.status in FINISHED_JOB for job in world.state.jobs.values())
+    wanted = (
+        "CheckpointCommitted",
+        "EvictionsFrozen",
+        "EvictionsResumed",
+        "GenerationStarted",
+        "HangDetected",
+        "HostCleared",
+        "HostDrained",
+        "HostFenced",
+        "HostLost",
+        "HostQuarantined",
+        "HostReturned",
+        "IncidentClosed",
+        "JobCancelled",
+        "JobCompleted",
+        "JobFailed",
+        "JobResized",
+        "RestartScheduled",
+        "SpareActivated",
+        "TaskAbandoned",
+    )
+    assert [name for name in wanted if name not in seen] == []
+    for name in ("report_gap", "stale_incarnation", "stale_generation", "host_not_live"):
+        assert name in rejections
+    assert finished > 12
