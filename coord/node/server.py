@@ -130,7 +130,7 @@ async def _start(config: ServerConfig, stack: AsyncExitStack) -> Node:
     api_socket = _listen(config)
     stack.callback(api_socket.close)
     environment = _open(config)
-    stack.callback(environment.close)
+    stack.push_async_callback(close_environment, environment)
     replicated, bus = _make_log(config, environment)
     try:
         node = Node(
@@ -230,6 +230,20 @@ def _open(config: ServerConfig) -> Environment:
         WrongDataDirectory,
     ) as error:
         raise StartFailed(f"data_dir is {config.data_dir!r}: {error}") from error
+
+
+async def close_environment(environment: Environment, patience_s: float = 10.0) -> None:
+    """Close it once the workers that still read (an export, a snapshot) have ended."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + patience_s
+    while True:
+        try:
+            environment.close()
+            return
+        except RuntimeError:
+            if loop.time() >= deadline:
+                raise
+        await asyncio.sleep(0.02)
 
 
 def _make_log(

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from coord.model.settings import Settings
-from coord.node.server import ServerConfig, StartFailed, run_server
+from coord.node.server import ServerConfig, StartFailed, close_environment, run_server
 from coord.raft.ports import Member
 from coord.store.environment import Environment, Identity
 from coord.store.events import LmdbEventStore
@@ -160,3 +160,36 @@ async def test_a_stored_state_that_cannot_be_read_is_no_start(tmp_path: Path) ->
     said = await refusal(server)
     assert "cannot be read" in said
     assert "it fetches everything from its peers" in said
+
+
+async def test_a_reader_in_a_worker_does_not_spoil_the_end(tmp_path: Path) -> None:
+    """The storage is closed when an export or a snapshot has read to its end, and not before."""
+    environment = Environment.open(str(tmp_path / "data"), identity=Identity("coord", 1))
+    with environment.read_transaction():
+        closing = asyncio.create_task(close_environment(environment))
+        await asyncio.sleep(0)
+        with pytest.raises(RuntimeError, match="readers"):
+            await close_environment(environment, patience_s=0.0)
+        assert not closing.done()
+    await closing
+
+
+async def test_snapshots_and_exports_of_a_real_server(tmp_path: Path) -> None:
+    """Both work on a real disk, beside each other, and the server ends with 0 and starts again."""
+    server = config(tmp_path)
+    for _ in range(3):
+        async with running(server) as url:
+            for number in range(20):
+                await fetch(f"{url}/v1/notes", "POST", {"text": f"n{number}"})
+            async with aiohttp.ClientSession() as session:
+                export = asyncio.create_task(read_all(session, f"{url}/v1/incident.log?from=5"))
+                snapshot = asyncio.create_task(fetch(f"{url}/v1/cluster/snapshot", "POST"))
+                await asyncio.sleep(0)
+                status, _ = await snapshot
+                assert status == 200
+                assert await export
+
+
+async def read_all(session: aiohttp.ClientSession, url: str) -> bytes:
+    async with session.get(url) as answer:
+        return await answer.read()
