@@ -245,6 +245,8 @@ def task_started(step: Step, task: Task, pid: int) -> None:
     state = step.state
     state.tasks.put(task.key, replace(task, status=TaskStatus.RUNNING, pid=pid))
     gang = replace(state.gangs[task.gang], started=state.gangs[task.gang].started + 1)
+    if gang.progress_ms:
+        state.timers.arm("gang", gang.key, step.now_ms)
     if gang.phase == GangPhase.STARTING and gang.started == gang.size:
         decided = step.decide(
             GenerationStarted((gang.cause, step.cause), gang.job, gang.key, gang.generation)
@@ -423,15 +425,16 @@ def _look_for_hang(step: Step, gang: Gang) -> None:
     running = [task for task in tasks if task.status == TaskStatus.RUNNING]
     if any(step.state.hosts[task.host].status != HostStatus.UP for task in running):
         return  # Silence about a task is no evidence; `heard_again` looks again.
-    behind = min((task.step for task in running), default=-1)
+    if not running:
+        return  # Whoever is yet to start looks again.
+    behind = min(task.step for task in running)
     slowest = tuple(task.key for task in running if task.step == behind)
     cause = step.decide(
         HangDetected((step.cause,), gang.job, gang.key, gang.generation, silent_ms, slowest)
     )
     detail = f"no step finished for {silent_ms} ms"
-    subject = slowest[0] if slowest else gang.key
     why = FailureCause.UNKNOWN
-    fail_gang(step, gang.key, why, subject, detail, gang.progress_ms, cause)
+    fail_gang(step, gang.key, why, slowest[0], detail, gang.progress_ms, cause)
 
 
 def _without(gang: Gang, key: str) -> Gang:

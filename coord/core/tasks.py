@@ -160,7 +160,7 @@ def _progress(step: Step, event: ProgressReported) -> Rejection | None:
         return gang
     if gang.phase not in gangs.ACTIVE:
         return Rejection.TASK_STOPPING
-    if event.step <= task.step:
+    if task.status != TaskStatus.RUNNING or event.step <= task.step:
         return Rejection.NOTHING_TO_DO
     state = step.state
     state.tasks.put(task.key, replace(task, step=event.step, progress_ms=step.now_ms))

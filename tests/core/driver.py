@@ -1,7 +1,8 @@
 """A state machine under test, and beside it a twin that forgets whatever is derived.
 
-The twin is rebuilt from its rows before every entry, and gets entries that have travelled as bytes. If it ever decides anything else, then a server
-that restarted would part from the others: something depends on what the rows do not hold.
+The twin is rebuilt from its rows before every entry, and gets entries that have travelled as bytes.
+If it ever decides anything else, then a server that restarted would part from the others: something
+depends on what the rows do not hold.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class Driver:
 
 
 def travelled(entry: Entry) -> Entry:
-    """The same entry after it was encoded for the log and decoded again: equal, and nowhere the same.
+    """The same entry, encoded for the log and decoded again: equal, and nowhere the same.
 
     What protobuf cannot hold, and so never enters a log, goes through JSON.
     """

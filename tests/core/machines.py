@@ -181,9 +181,7 @@ class Machine:
                 elif self.agent_up and not process.called_unkillable:
                     process.called_unkillable = True
                     self.outbox.append(
-                        events.TaskUnkillable(
-                            self.name, self.incarnation, process.key, process.pid
-                        )
+                        events.TaskUnkillable(self.name, self.incarnation, process.key, process.pid)
                     )
 
     def crash(self, process: Process, exit_code: int, exit_signal: int) -> None:

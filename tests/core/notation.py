@@ -2,17 +2,17 @@
 
     leader 1                              LeaderElected of the next term; `term=5` for a certain one
     configure lease_ms=3000               ClusterConfigured; what is not given is as in `QUICK`
-    host h1 devices=1 found=d/t/0#1:100   HostRegistered; `found=KEY:PID:exited`, separated by commas
+    host h1 devices=1 found=d/t/0#1:100   HostRegistered; `found=KEY:PID:exited`, comma-separated
     beat h1 h2 | beat all | beat all but h3
     tick                                  ClockAdvanced
     submit d: t x4 devices=1 spares=1; s x2 independent | user_limit=1 checkpoint_dir=/c
-    started, exited, reaped, unkillable, launch-failed, progress, begin, shard   TASK key=value ...
+    started, exited, reaped, unkillable, launch-failed, progress, begin, shard TASK key=value ...
     preempt h1 grace_ms=500, drain h1, undrain h1, remove h1
     cancel d, resize d t 3, note, allow-evictions, version 2
 
-A task is `d/t/0#1`; `d/t/*#1` is each of that generation which the state knows, by index. Its host and
-incarnation are those of the state unless `host=` and `incarnation=` say otherwise. Any line may end with
-`as=client:me/5` (who sent it, as its how-manieth; `as=host:h1/5` takes `incarnation=`) and `term=3`.
+A task is `d/t/0#1`; `d/t/*#1` is each of that generation which the state knows, by index. Its host
+and incarnation are those of the state unless `host=` and `incarnation=` say otherwise. Any line may
+end with `as=client:me/5` (who sent it, as its how-manieth; a host's `incarnation=` too) and `term=3`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ def parse(text: str, state: State) -> Line:
         return _line([_submit(words)], tail, 0)
     plain = [word for word in words if "=" not in word]
     options: dict[str, Any] = dict(word.split("=", 1) for word in words if "=" in word)
-    sender = {name: options.pop(name) for name in ("as", "term") if name in options and verb != "leader"}
+    sender = {
+        name: options.pop(name) for name in ("as", "term") if name in options and verb != "leader"
+    }
     incarnation = int(options.get("incarnation", 0))
     reader = VERBS.get(verb)
     if reader is None:

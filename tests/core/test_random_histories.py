@@ -36,7 +36,7 @@ def live(seed: int, steps: int) -> World:
 @CI
 @given(SEEDS)
 def test_a_fleet_survives_any_history_and_then_gets_its_work_done(seed: int) -> None:
-    """Faults of every kind; once they end, each job that fits ends within two minutes of log time."""
+    """Faults of every kind; once they end, each job that fits ends within two minutes."""
     live(seed, 120)
 
 
@@ -69,7 +69,7 @@ def test_a_history_gives_one_state_however_it_is_applied(seed: int) -> None:
 @settings(CI, max_examples=30)
 @given(SEEDS)
 def test_apply_never_raises(seed: int) -> None:
-    """Events with absurd values among sensible ones: rejected or harmless, never a crash (race 42)."""
+    """Absurd values among sensible ones: rejected or harmless, never a crash (race 42)."""
     world = World(seed)
     world.live_through(40)
     driver = Driver()

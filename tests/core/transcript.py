@@ -1,14 +1,13 @@
-"""Runs a transcript: prose, events, and below each block everything that the state machine made of it.
+"""Runs a transcript: prose, events, and below each block all that the state machine made of it.
 
-A block ends at `----`; what stands below it, up to the next empty line, is the output. Before an event the clock
-advances by 10 ms. Beside events (`notation.py`) a block may hold:
+A block ends at `----`; what stands below it, up to the next empty line, is the output. Before each
+event the clock advances by 10 ms. Beside events (`notation.py`) a block may hold:
 
-    +500                     the leader's clock advances so far (or `-500`: is set back)
-    run 3000 but h2 h3       for 3 s, every 500 ms: all live hosts but these beat, then the clock ticks
-    again                    the last event arrives once more, from the same origin
-    late                     as `again`, but for the last report of a task, whatever came since
-    plan h1, show job d, show gang d/t, show host h1, show task d/t/0#1, show checkpoints d/t,
-    show incident 1, queue, due, digest
+    +500                   the leader's clock advances so far (or `-500`: is set back)
+    run 3000 but h2 h3     for 3 s, every 500 ms: all live hosts but these beat, the clock ticks
+    again                  the last event arrives once more, from the same origin
+    plan h1 [env], show job d, show gang d/t, show host h1, show task d/t/0#1,
+    show checkpoints d/t, show incident 1, queue, due, digest
 """
 
 from __future__ import annotations
@@ -27,11 +26,8 @@ from coord.model.entry import Entry, Recorded
 from .driver import Driver
 from .notation import Unreadable, parse
 
-PREAMBLE = "leader 1\nconfigure"
-
-
 class Transcript:
-    """One file's machine. `run` takes the file's text and returns it with the outputs that are true."""
+    """One file's machine. `run` takes the text and returns it with the outputs that are true."""
 
     def __init__(self) -> None:
         self.driver = Driver()

@@ -1,4 +1,4 @@
-"""Random histories: a fleet that obeys, everything that can go wrong with it, and what must hold anyway."""
+"""Random histories: a fleet that obeys, all that can go wrong with it, and what must hold anyway."""
 
 from __future__ import annotations
 
@@ -90,7 +90,9 @@ class World:
         """Beats of everyone who can be heard, then the clock."""
         self.pass_time(self.rng.randrange(50, 500))
         heard = [machine for machine in self.machines.values() if self._beats(machine)]
-        pairs = sorted((self.state.hosts[machine.name].slot, machine.incarnation) for machine in heard)
+        pairs = sorted(
+            (self.state.hosts[machine.name].slot, machine.incarnation) for machine in heard
+        )
         if pairs:
             slots, incarnations = zip(*pairs, strict=True)
             self.send(events.HeartbeatsSeen("node:1", slots, incarnations))
@@ -209,15 +211,9 @@ class World:
         machine = self.rng.choice(list(self.machines.values()))
         running = [process for process in machine.processes.values() if process.alive]
         kind = self.rng.choice(FAULTS)
-        if kind == "crash" and running:
-            code, signal = self.rng.choice(((1, 0), (93, 0), (0, 9), (0, 11), (7, 0), (0, 0)))
-            machine.crash(self.rng.choice(running), code, signal)
-        elif kind == "stubborn" and running:
-            process = self.rng.choice(running)
-            # The contract of exclusive tasks is that something ends them: agent, watchdog, power.
-            process.stubborn = not process.exclusive
-        elif kind == "stall" and running:
-            self.rng.choice(running).stalled = True
+        if kind in ("crash", "stubborn", "stall"):
+            if running:
+                self._hurt(kind, machine, self.rng.choice(running))
         elif kind == "agent" and machine.powered:
             if machine.agent_up:
                 machine.agent_crash()
@@ -239,6 +235,16 @@ class World:
             self._jump()
         else:
             self._disturb(kind, machine)
+
+    def _hurt(self, kind: str, machine: Machine, process: Process) -> None:
+        if kind == "crash":
+            code, signal = self.rng.choice(((1, 0), (93, 0), (0, 9), (0, 11), (7, 0), (0, 0)))
+            machine.crash(process, code, signal)
+        elif kind == "stall":
+            process.stalled = True
+        else:
+            # The contract of exclusive tasks is that something ends them: agent, watchdog, power.
+            process.stubborn = not process.exclusive
 
     def _jump(self) -> None:
         if self.rng.random() < 0.5:
@@ -313,7 +319,7 @@ class World:
                 self.work()
 
     def calm_down(self, rounds: int = 240) -> None:
-        """Faults stop, agents obey, operators give hosts back: whatever fits must run to its end."""
+        """Faults stop, agents obey, operators look: whatever fits must run to its end."""
         self.quiet = True
         for machine in self.machines.values():
             machine.connected = True
