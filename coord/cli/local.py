@@ -143,6 +143,15 @@ class LocalCluster:
         kill(tasks)
         return [process.pid for process in tasks]
 
+    def child(self, name: str, arguments: list[str], workdir: Path | None = None) -> Child:
+        """One more `coordctl` process of this cluster, not yet started. `stop` ends it, but whoever
+        asked for it has to wait for it."""
+        command = [sys.executable, "-m", "coord.cli.main", *arguments]
+        # What the user set for other servers and agents is not meant for these.
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("COORD_")}
+        env = {**kept, MARK: self.mark}
+        return Child(name, command, self.directory / "logs" / f"{name}.log", env, workdir)
+
     def stop(self) -> None:
         """End agents and servers in good order, then whatever else carries our mark. Idempotent."""
         for children in (list(self.agents.values()), list(self.servers.values())):
@@ -173,7 +182,7 @@ class LocalCluster:
                 for other in range(1, len(self.layout.api_ports) + 1)
             ]
             arguments.append(f"--cluster={','.join(members)}")
-        return self._child(f"server-{node}", arguments)
+        return self.child(f"server-{node}", arguments)
 
     def _agent(self, number: int) -> Child:
         # Each begins with another server, so that they do not all hang on one.
@@ -186,20 +195,13 @@ class LocalCluster:
             f"--cluster-id={self.layout.cluster}",
             f"--devices={self._devices}",
         ]
-        return self._child(f"host-{number}", arguments, self._workdir)
+        return self.child(f"host-{number}", arguments, self._workdir)
 
     def _api(self, node: int) -> str:
         return f"127.0.0.1:{self.layout.api_ports[node - 1]}"
 
     def _peer(self, node: int) -> str:
         return f"127.0.0.1:{self.layout.peer_ports[node - 1]}"
-
-    def _child(self, name: str, arguments: list[str], workdir: Path | None = None) -> Child:
-        command = [sys.executable, "-m", "coord.cli.main", *arguments]
-        # What the user set for other servers and agents is not meant for these.
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("COORD_")}
-        env = {**kept, MARK: self.mark}
-        return Child(name, command, self.directory / "logs" / f"{name}.log", env, workdir)
 
 
 def _changed(settings: Settings) -> list[tuple[str, int]]:
