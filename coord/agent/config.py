@@ -36,6 +36,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     stop_tasks: bool = False
     """Whether tasks end with the agent."""
     owns_process: bool = True
+    keeper: bool = True
+    """Whether a keeper watches over the tasks while the agent may be dead (see `keeper`)."""
     environment: dict[str, str] | None = None
 
     def base_environment(self) -> Mapping[str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import subprocess
 import uuid
 from collections.abc import Coroutine
 from typing import Any
@@ -15,8 +16,9 @@ from typing import Any
 import structlog
 
 from coord import __version__
-from coord.agent import fence, host, logs
+from coord.agent import fence, host, keeper, logs
 from coord.agent.config import AgentConfig
+from coord.agent.exits import ExitNotes
 from coord.agent.launching import Workshop, inheritable
 from coord.agent.lease import LeaseFile
 from coord.agent.ports import AgentChannel, ProcessRunner
@@ -25,7 +27,7 @@ from coord.agent.records import AlreadyRunning, Phase, Records, WrongDirectory
 from coord.agent.reporting import Reporter
 from coord.agent.runner import PosixRunner
 from coord.agent.socket import WorkerSocket
-from coord.agent.tasks import HostTasks
+from coord.agent.tasks import FENCED, HostTasks
 from coord.agent.worker_desk import Desk
 from coord.client.agent import Agent
 from coord.client.errors import CoordError, Rejected
@@ -34,7 +36,6 @@ from coord.model.channel import LogChunk, LogRead
 
 TICK_S = 1.0
 REGISTER_AGAIN_S = 2.0
-FENCED = "it is exclusive, and the coordinator acknowledged no heartbeat in time"
 FLUSH_S = 5.0
 """How long a stopping agent waits for its last reports to be decided."""
 
@@ -59,6 +60,7 @@ class Daemon:
         channel: AgentChannel,
         runner: ProcessRunner,
     ) -> None:
+        self._keeper: subprocess.Popen[bytes] | None = None
         self._config = config
         self._channel = channel
         self._runner = runner
@@ -86,7 +88,8 @@ class Daemon:
             ),
             spawn=self._spawn,
             drain=self._drain,
-            fenced=self._keep_fence,
+            fence=self._keep_fence,
+            notes=ExitNotes(data_dir),
             unkillable_s=config.unkillable_s,
         )
         desk = Desk(config.host, self.tasks.records, self._reporter)
@@ -99,6 +102,7 @@ class Daemon:
         the config says to end them with the agent."""
         try:
             async with self._group:
+                self._tend_keeper()
                 self.tasks.recover()
                 await self._socket.start()
                 self._spawn(self._follow())
@@ -116,6 +120,9 @@ class Daemon:
         finally:
             await self._socket.close()
             self._runner.close()
+            if self._keeper is not None and self._keeper.poll() is None:
+                # It goes on without us. Popen would warn that nobody waited for it.
+                self._keeper.returncode = 0
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         return self._group.create_task(work)
@@ -153,7 +160,7 @@ class Daemon:
                 await asyncio.sleep(REGISTER_AGAIN_S)
                 continue
             log.info("registered", incarnation=incarnation, tasks=[one.task for one in found])
-            self.tasks.registered(incarnation)
+            self.tasks.registered(incarnation, found)
             return
 
     async def _read_log(self, request: LogRead) -> LogChunk:
@@ -186,12 +193,14 @@ class Daemon:
         deadline = self._channel.lease_deadline
         exclusive = any(fence.is_fenced(record) for record in self.tasks.holding())
         if deadline is None:
-            deadline = self._lease.read()
+            lease = self._lease.read()
+            deadline = None if lease is None else lease.deadline
             if deadline is None and exclusive:
                 # Nobody knows for how long they may run.
                 deadline = asyncio.get_running_loop().time()
         elif exclusive:
-            self._lease.write(deadline)
+            lease_s = self._channel.settings.lease_ms / 1000
+            self._lease.write(deadline, fence.fence_before(deadline, lease_s).kill_at)
         return deadline
 
     async def _watch_fence(self) -> None:
@@ -218,7 +227,16 @@ class Daemon:
             self._runner.collect()
             self.tasks.write_again()
             self.tasks.act()
+            self._tend_keeper()
             await self._trim_logs()
+
+    def _tend_keeper(self) -> None:
+        """See that there is one, unless the config says otherwise."""
+        if not self._config.keeper or (self._keeper and self._keeper.poll() is None):
+            return
+        # An earlier agent's serves as well.
+        if not keeper.is_there(self._config.data_dir):
+            self._keeper = keeper.start(self._config.data_dir.resolve())
 
     async def _trim_logs(self) -> None:
         for record in self.tasks.holding():
@@ -270,7 +288,8 @@ async def _run_with(
     config: AgentConfig, disk: Records, ports: tuple[int, ...], stop: asyncio.Event
 ) -> None:
     capacity = host.capacity()
-    runner = PosixRunner(disk.identity.agent, owns_process=config.owns_process)
+    notes = ExitNotes(config.data_dir.resolve())
+    runner = PosixRunner(disk.identity.agent, owns_process=config.owns_process, notes=notes)
     agent = Agent(
         config.servers,
         host=config.host,

@@ -1,4 +1,4 @@
-"""The lease deadline on disk: an agent started anew knows when its exclusive tasks must be gone."""
+"""The lease deadline on disk, for an agent started anew and for the keeper."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import msgspec
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """`deadline` is in seconds of the event loop's clock, which counts from boot."""
+    """Both are in seconds of the event loop's clock, which counts from boot. `kill_at` is when the
+    agent sends SIGKILL; the keeper does half-way from there to the deadline."""
 
     boot: str
     deadline: float
+    kill_at: float
 
 
 class LeaseFile:
@@ -22,19 +24,24 @@ class LeaseFile:
         self._boot = boot
         self._written: float | None = None
 
-    def read(self) -> float | None:
-        """The deadline that an earlier agent wrote since boot; None where there is none."""
+    def read(self) -> Lease | None:
+        """What an agent wrote last since boot; None where there is none."""
         try:
             lease = msgspec.json.decode(self._path.read_bytes(), type=Lease)
         except (FileNotFoundError, msgspec.DecodeError):
             return None
-        return lease.deadline if lease.boot == self._boot else None
+        return lease if lease.boot == self._boot else None
 
-    def write(self, deadline: float) -> None:
+    def read_keeper_kill(self) -> float | None:
+        """When the keeper is to kill; None where nobody has said."""
+        lease = self.read()
+        return None if lease is None else (lease.kill_at + lease.deadline) / 2
+
+    def write(self, deadline: float, kill_at: float) -> None:
         """Keep the deadline, if it has changed."""
         if deadline == self._written:
             return
         temporary = self._path.with_name(self._path.name + ".new")
-        temporary.write_bytes(msgspec.json.encode(Lease(self._boot, deadline)))
+        temporary.write_bytes(msgspec.json.encode(Lease(self._boot, deadline, kill_at)))
         temporary.rename(self._path)
         self._written = deadline

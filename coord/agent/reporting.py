@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 import structlog
@@ -67,9 +67,11 @@ class Reporter:
     def reported(self) -> Mapping[str, Reported]:
         return self._reported
 
-    def begin(self, incarnation: int) -> None:
-        """Registered: everything is to be said again under this incarnation."""
-        self._reported.clear()
+    def begin(self, incarnation: int, started: Iterable[str] = ()) -> None:
+        """Registered: everything is to be said again under this incarnation, except that the tasks
+        in `started` have started, which the registration said."""
+        said = frozenset([Fact.STARTED])
+        self._reported = {task: Reported(said, said) for task in started}
         self.incarnation = incarnation
         self._over = asyncio.Event()
         self._registered.set()

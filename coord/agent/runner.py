@@ -5,8 +5,8 @@ environment, so its descendants are found by parentage, by session and by mark. 
 straight to files: nothing of ours stands between, and it runs on when the agent dies.
 
 An exit is noticed through a pidfd, for children and for processes that an earlier agent started
-alike. A child's status comes from wait(2). That of an adopted one is read from its zombie, or, once
-its new parent has reaped it, from the pidfd (Linux 6.15 or newer); else it is not observed.
+alike. A child's status comes from wait(2), that of an adopted one from the kernel or the keeper
+(see `exits`); else it is not observed.
 """
 
 from __future__ import annotations
@@ -23,15 +23,13 @@ from typing import IO
 import msgspec
 
 from coord.agent import kernel, proctable
+from coord.agent.exits import REAP_WAIT_S, ExitNotes, learn
 from coord.agent.oom import OomWatch, counter_file, read_kills
 from coord.agent.ports import ExitCallback, ExitStatus, LaunchError, LaunchSpec
 from coord.agent.records import Process
 
 POLL_S = 0.02
 """How often a process without a pidfd is looked at."""
-REAP_WAIT_S = 2.0
-"""How long to wait for the parent of an adopted process to reap it, where only that tells its
-status."""
 
 USER_ERRORS = (
     errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.ENOEXEC, errno.E2BIG, errno.EISDIR, errno.ELOOP
@@ -61,11 +59,13 @@ class PosixRunner:
         owns_process: bool,
         open_pidfd: Callable[[int], int] = os.pidfd_open,
         oom: OomWatch | None = None,
+        notes: ExitNotes | None = None,
     ) -> None:
         self._agent = agent
         self._boot = proctable.boot_id()
         self._owns_process = owns_process
         self._open_pidfd = open_pidfd
+        self._notes = notes
         self._watched: dict[str, _Watched] = {}
         self._callback: ExitCallback | None = None
         counter = counter_file()
@@ -202,23 +202,19 @@ class PosixRunner:
             self._learn(task, watched, loop.time() + REAP_WAIT_S)
 
     def _learn(self, task: str, watched: _Watched, deadline: float) -> None:
-        """Find out how an adopted process ended."""
-        process = watched.process
-        entry = proctable.read_entry(process.pid) if process.boot == self._boot else None
-        if entry is not None and entry.start_ticks == process.start_ticks and entry.zombie:
-            if entry.exit_status or os.geteuid() == 0:
-                self._tell(task, watched, _from_status(entry.exit_status))
-                return
-            # Zero may also mean that we are not allowed to see it. Wait until it is reaped.
-            loop = asyncio.get_running_loop()
-            if watched.pidfd >= 0 and loop.time() < deadline:
-                watched.timer = loop.call_later(POLL_S, self._learn, task, watched, deadline)
-                return
-        status = kernel.reaped_status(watched.pidfd) if watched.pidfd >= 0 else None
+        """Find out how an adopted process ended: from the kernel, else from the keeper's note."""
+        learned = learn(watched.process, watched.pidfd, self._boot)
+        loop = asyncio.get_running_loop()
+        if learned.status is None and not learned.final and loop.time() < deadline:
+            watched.timer = loop.call_later(POLL_S, self._learn, task, watched, deadline)
+            return
+        status = learned.status
+        if status is None and self._notes is not None:
+            status = self._notes.read(task).status
         if status is None:
             self._tell(task, watched, ExitStatus(observed=False))
         else:
-            self._tell(task, watched, _from_status(status))
+            self._tell(task, watched, _from_returncode(os.waitstatus_to_exitcode(status)))
 
     def _tell(self, task: str, watched: _Watched, status: ExitStatus) -> None:
         if status.signal == signal.SIGKILL and not watched.killed:
@@ -271,6 +267,3 @@ def _from_returncode(returncode: int) -> ExitStatus:
         return ExitStatus(signal=-returncode)
     return ExitStatus(exit_code=returncode)
 
-
-def _from_status(status: int) -> ExitStatus:
-    return _from_returncode(os.waitstatus_to_exitcode(status))

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from coord.agent import logs
 from coord.agent.endings import LEFTOVER_GRACE_S, Ending, Endings
+from coord.agent.exits import ExitNotes
 from coord.agent.launching import Workshop
 from coord.agent.ports import ExitStatus, LaunchError, ProcessRunner
 from coord.agent.reconcile import (
@@ -33,6 +34,7 @@ from coord.agent.reporting import Reporter
 from coord.model.events import TaskFound
 from coord.model.plans import HostPlan, TaskOrder
 
+FENCED = "it is exclusive, and the coordinator acknowledged no heartbeat in time"
 RETIRING = "the agent was told to end its tasks with itself"
 VANISHED = "the agent was killed while it started this task, and no process of it is left"
 ROUNDS_LIMIT = 100
@@ -46,8 +48,9 @@ log = structlog.get_logger()
 class HostTasks:
     """Owns the records in memory and on disk. All methods are called on the loop.
 
-    `drain(task)` returns when all that a task's workers have said is taken in. `fenced()` is asked
-    before each look at what to do; it ends exclusive tasks whose time has come.
+    `drain(task)` returns when all that a task's workers have said is taken in. `fence()` is asked
+    before each look at what to do: it ends exclusive tasks whose time has come, and says whether
+    none may start.
     """
 
     def __init__(
@@ -59,7 +62,8 @@ class HostTasks:
         workshop: Workshop,
         spawn: Spawn,
         drain: Drain,
-        fenced: Callable[[], bool],
+        fence: Callable[[], bool],
+        notes: ExitNotes,
         unkillable_s: float,
     ) -> None:
         self._host = host
@@ -69,7 +73,8 @@ class HostTasks:
         self._workshop = workshop
         self._spawn = spawn
         self._drain = drain
-        self._fenced_now = fenced
+        self._keep_fence = fence
+        self._notes = notes
         self._records: dict[str, TaskRecord] = {}
         self._unwritten: dict[str, None] = {}
         self._ended_by_us: dict[str, str] = {}
@@ -147,11 +152,12 @@ class HostTasks:
         self._plan = plan
         self.act()
 
-    def registered(self, incarnation: int) -> None:
-        """Plans of earlier incarnations count no longer; everything is to be said anew."""
+    def registered(self, incarnation: int, told: tuple[TaskFound, ...]) -> None:
+        """Plans of earlier incarnations count no longer; everything is to be said anew, but for
+        what the registration told."""
         with self._disk_may_fail():
             self._disk.note_incarnation(incarnation)
-        self._reporter.begin(incarnation)
+        self._reporter.begin(incarnation, [one.task for one in told if one.pid])
         self.act()
 
     def drop_plan(self) -> None:
@@ -160,7 +166,7 @@ class HostTasks:
 
     def act(self) -> None:
         """Do whatever follows from what is known, until nothing more does."""
-        fenced = self._fenced_now()
+        fenced = self._keep_fence()
         if not self._reporter.incarnation:
             return
         for _ in range(ROUNDS_LIMIT):
@@ -214,6 +220,7 @@ class HostTasks:
 
     def _forget(self, task: str) -> None:
         self._disk.delete(task)
+        self._notes.delete(task)
         del self._records[task]
         self._unwritten.pop(task, None)
         self._ended_by_us.pop(task, None)
@@ -270,6 +277,8 @@ class HostTasks:
             error = logs.error_message(directory / "error.json")
             tail = logs.tail(directory / "stderr.log")
         exit_code, number = status.exit_code, status.signal
+        if self._notes.read(task).fenced:
+            self._ended_by_us[task] = FENCED
         if task in self._ended_by_us and not record.stopping:
             error = f"ended by its agent ({self._ended_by_us[task]}) {error}".strip()
             if not number:

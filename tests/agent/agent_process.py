@@ -2,7 +2,8 @@
 
 `plan.json` is the newest plan; it is obeyed under the incarnation of the newest registration.
 `events.jsonl` gets every event, registrations as `{"type":"Registered",...}` among them.
-`away` existing means that the coordinator cannot be reached.
+`away` existing means that the coordinator cannot be reached. The third argument is the lease in
+milliseconds; 0 is for the default one, and no keeper.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from pathlib import Path
 import msgspec
 
 from coord.agent.daemon import Daemon
+from coord.agent.exits import ExitNotes
 from coord.agent.records import Records
 from coord.agent.runner import PosixRunner
 from coord.client.inbox import Superseded
 from coord.client.views import Decided
 from coord.model.events import AnyEvent, TaskFound
 from coord.model.plans import HostPlan
+from coord.model.settings import Settings
 from tests.agent.support import FakeChannel, config_for, until
 
 POLL_S = 0.005
@@ -47,8 +50,12 @@ class FileChannel(FakeChannel):
         found = {one.task: one.running for one in tasks}
         line = {"type": "Registered", "incarnation": self.incarnation, "tasks": found}
         self._append(msgspec.json.encode(line))
-        self.lease_deadline = asyncio.get_running_loop().time() + self.settings.lease_ms / 1000
+        self._acknowledge()
         return self.incarnation
+
+    def _acknowledge(self) -> None:
+        lease_s = self.settings.lease_ms / 1000
+        self.lease_deadline = asyncio.get_running_loop().time() + lease_s
 
     async def plans(self) -> AsyncIterator[HostPlan | Superseded]:
         last = b""
@@ -59,6 +66,8 @@ class FileChannel(FakeChannel):
                 last = text
                 item = msgspec.json.decode(text, type=HostPlan)
                 yield msgspec.structs.replace(item, incarnation=self.incarnation)
+            if not self._away():
+                self._acknowledge()
             await asyncio.sleep(POLL_S)
 
     def report(self, event: AnyEvent) -> asyncio.Future[Decided]:
@@ -69,14 +78,18 @@ class FileChannel(FakeChannel):
         return (self._directory / "away").exists()
 
 
-async def main(data_dir: Path, coordinator: Path) -> None:
-    config = config_for(data_dir)
+async def main(data_dir: Path, coordinator: Path, lease_ms: int) -> None:
+    config = config_for(data_dir, owns_process=True, keeper=lease_ms > 0)
     disk = Records(data_dir, config.host, os.urandom(16).hex())
-    runner = PosixRunner(disk.identity.agent, owns_process=True)
+    notes = ExitNotes(data_dir)
+    runner = PosixRunner(disk.identity.agent, owns_process=True, notes=notes)
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    await Daemon(config, disk, FileChannel(coordinator), runner).run(stop)
+    channel = FileChannel(coordinator)
+    if lease_ms:
+        channel.settings = Settings(lease_ms=lease_ms)
+    await Daemon(config, disk, channel, runner).run(stop)
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), Path(sys.argv[2])))
+    asyncio.run(main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])))

@@ -155,9 +155,9 @@ async def until_file(path: Path) -> str:
 
 
 def config_for(data_dir: Path, **fields: Any) -> AgentConfig:
-    return AgentConfig(
-        servers=("http://127.0.0.1:1",), data_dir=data_dir, host=HOST, owns_process=False, **fields
-    )
+    """An agent within the test's process, without a keeper."""
+    defaults = {"owns_process": False, "keeper": False, "host": HOST}
+    return AgentConfig(servers=("http://127.0.0.1:1",), data_dir=data_dir, **{**defaults, **fields})
 
 
 @contextlib.asynccontextmanager
