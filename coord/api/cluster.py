@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 from aiohttp import ClientError, ClientTimeout, web
 
@@ -9,12 +11,17 @@ from coord import __version__
 from coord.api.errors import ApiError
 from coord.api.exchange import actor_of, answer, body_of, fresh, submit
 from coord.api.jobs import ReasonBody
+from coord.api.joining import JOIN_PATH, JoinBody, join_problem
 from coord.api.keys import NODE, PEER_HTTP
 from coord.model.events import EvictionsAllowed
+from coord.node.node import Node
 from coord.raft.ports import Committed, Member, NotCommitted, ProposeOutcome
 from coord.store.ports import StorageFull
 
 CHANGE_TIMEOUT_S = 10.0
+SUCCESSION_S = 2.0
+"""For a leader that has handed over to hear of the next."""
+JOINER_S = 3.0
 PASSED_ON = "X-Coord-Passed-On"
 
 routes = web.RouteTableDef()
@@ -81,9 +88,43 @@ async def add_member(request: web.Request) -> web.Response:
     member = Member(body.node, body.peer_address, body.api_address)
     if member in node.status.members:
         return answer(request, {"members": node.status.members})
+    await _tell_joiner(request, member)
     outcome = await node.log.add_member(member, CHANGE_TIMEOUT_S)
     _check_change(outcome, f"adding node {body.node}")
     return answer(request, {"members": node.log.status().members})
+
+
+@routes.post(JOIN_PATH)
+async def join(request: web.Request) -> web.Response:
+    """Asked by a leader about to add this server, which knows the members already."""
+    node = request.app[NODE]
+    body = await body_of(request, JoinBody)
+    problem = join_problem(body, node.welcome().cluster, node.config.node)
+    if problem:
+        raise ApiError(409, "wrong_server", problem)
+    return answer(request, {"node": node.config.node})
+
+
+async def _tell_joiner(request: web.Request, member: Member) -> None:
+    """The new server must know the members before it is one."""
+    node = request.app[NODE]
+    body = JoinBody(node.welcome().cluster, member.node, node.status.members)
+    url = f"http://{member.api_address}{JOIN_PATH}"
+    try:
+        async with request.app[PEER_HTTP].post(
+            url, data=msgspec.json.encode(body), timeout=ClientTimeout(total=JOINER_S)
+        ) as told:
+            said = await told.text()
+            if told.status != 200:
+                raise ApiError(409, "wrong_server", f"{url} will not join: {said}")
+    except (ClientError, OSError, TimeoutError) as error:
+        raise ApiError(
+            503,
+            "joiner_away",
+            f"no server answers at {url} ({type(error).__name__}: {error}); start node "
+            f"{member.node} with `coordctl server --join` first, nothing was changed",
+            retry_after_ms=500,
+        ) from error
 
 
 @routes.delete("/v1/cluster/members/{node}")
@@ -122,7 +163,16 @@ async def transfer(request: web.Request) -> web.Response:
             f"node {node.config.node} still leads: {body.node or 'no other node'} did not take "
             f"over within {CHANGE_TIMEOUT_S:g} s; see whether it runs and has caught up",
         )
-    return answer(request, {"leader": node.log.status().leader})
+    return answer(request, {"leader": await _next_leader(node)})
+
+
+async def _next_leader(node: Node) -> int:
+    """Who took over; 0 if nobody was heard of in time."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + SUCCESSION_S
+    while not (leader := node.log.status().leader) and loop.time() < deadline:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    return leader
 
 
 @routes.post("/v1/cluster/snapshot")

@@ -399,7 +399,6 @@ class Node:
             await asyncio.sleep(max(0.0, expected - loop.time()))
             now = loop.time()
             self.metrics.loop_lag_s.observe(max(0.0, now - expected))
-            self.metrics.storage_committed(self.log.status().fsync_ms_last)
             self.router.route(self.requests.expire(now))
             self.router.tick(now)
             self.reads.tick(now)
@@ -409,6 +408,7 @@ class Node:
 
     def _do(self, name: str) -> None:
         if name == "frame":
+            self.metrics.storage_committed(self.log.status().fsync_ms_last)
             self._send_frame()
             self.sessions.offer_plans(self.state)
         elif name == "state":

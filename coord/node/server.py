@@ -21,6 +21,7 @@ from aiohttp import web
 
 from coord import __version__
 from coord.api.app import make_app
+from coord.api.joining import WaitingRoom
 from coord.model.settings import Settings
 from coord.node.config import Intervals, Limits, NodeConfig, Retention
 from coord.node.node import Node
@@ -74,8 +75,15 @@ class ServerConfig(msgspec.Struct, frozen=True):
     retention: Retention = Retention()
     snapshot_entries: int = 100_000
     snapshot_bytes: int = 64 * 1024 * 1024
+    joining: bool = False
+    """`members` are those of a running cluster, and this server is about to be added."""
     api_ssl: ssl.SSLContext | None = None
     peer_ssl: ssl.SSLContext | None = None
+
+    @property
+    def joins(self) -> bool:
+        """The server is no member of the first configuration."""
+        return self.joining or bool(self.peer_listen and not self.members)
 
 
 async def run_server(
@@ -87,18 +95,30 @@ async def run_server(
 ) -> int:
     """Run until `stop` is set, or SIGTERM or SIGINT comes; returns the exit code.
 
-    `ready` is called with the API's URL once it listens (a leader may not be known yet). Raises
-    StartFailed.
+    `ready` is called with the API's URL once it listens: a leader may not be known yet, and a
+    server that joins may still wait to be added. Raises StartFailed.
     """
     if not structlog.is_configured():
         configure_logs()
+    url = f"{'https' if config.api_ssl else 'http'}://{config.api_listen}"
     async with AsyncExitStack() as stack:
-        node = await _start(config, stack)
         if handle_signals:
             _stop_on_signals(stop, stack)
+        _check(config)
+        api_socket = _listen(config)
+        stack.callback(api_socket.close)
+        environment = _open(config)
+        stack.push_async_callback(close_environment, environment)
+        if config.joins and not _knows_members(environment):
+            if ready is not None:
+                ready(url)
+                ready = None
+            config = await _wait_to_join(config, api_socket, stop)
+            if stop.is_set():
+                return 0
+        node = await _start(config, api_socket, environment, stack)
         node.failure.add_done_callback(lambda _: stop.set())
         _settle_memory()
-        url = f"{'https' if config.api_ssl else 'http'}://{config.api_listen}"
         log.info("server_ready", node=config.node, url=url, version=__version__)
         if ready is not None:
             ready(url)
@@ -125,12 +145,29 @@ def configure_logs() -> None:
     )
 
 
-async def _start(config: ServerConfig, stack: AsyncExitStack) -> Node:
-    _check(config)
-    api_socket = _listen(config)
-    stack.callback(api_socket.close)
-    environment = _open(config)
-    stack.push_async_callback(close_environment, environment)
+def _knows_members(environment: Environment) -> bool:
+    """Some earlier life of this server was told who the members are."""
+    return environment.get("raft_meta", b"members") is not None
+
+
+async def _wait_to_join(
+    config: ServerConfig, api_socket: socket.socket, stop: asyncio.Event
+) -> ServerConfig:
+    """The same with the members that the leader has, once it wants to add this server."""
+    log.info("waiting_to_join", node=config.node, api=config.api_listen, cluster=config.cluster)
+    room = WaitingRoom(config.cluster, config.node)
+    members = await room.wait(api_socket, config.api_ssl, stop)
+    own = Member(config.node, config.peer_listen, config.api_listen)
+    others = [member for member in members if member.node != config.node]
+    return msgspec.structs.replace(config, members=(*others, own), joining=True)
+
+
+async def _start(
+    config: ServerConfig,
+    api_socket: socket.socket,
+    environment: Environment,
+    stack: AsyncExitStack,
+) -> Node:
     replicated, bus = _make_log(config, environment)
     try:
         node = Node(
@@ -262,7 +299,7 @@ def _make_log(
         rng=random.Random(),
         ssl_context=config.peer_ssl,
         listen=config.peer_listen,
-        joins=not config.members,
+        joins=config.joins,
     )
     return replicated, replicated.bus
 

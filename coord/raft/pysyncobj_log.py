@@ -48,7 +48,8 @@ class PySyncObjLog:
     """A member's `ReplicatedLog`, and as `bus` its `PeerBus`.
 
     `members` is the first configuration, of which this node is one; with `joins` it is not, and
-    waits until the leader adds it (its own entry in `members` then only says where to listen).
+    waits until the leader adds it: `members` must then be those that the leader has (its own entry
+    only says where to listen), because the library counts majorities of whom it knows.
     After a restart the log's own configuration counts. `listen` is the address to bind where that
     is not the node's peer address; `ssl_context` is made by `handshake.peer_context`. The
     environment stays the caller's, who closes it after `stop`.
@@ -82,7 +83,9 @@ class PySyncObjLog:
             )
         self.node = node
         self.bus = NetworkBus(network)
-        self._first_members = () if joins or not own else members
+        self._first_members = (
+            tuple(member for member in members if member.node != node) if joins else members
+        )
         self._environment = environment
         self._timings = timings
         self._network = network
@@ -393,10 +396,12 @@ class PySyncObjLog:
             self._fetching = None
 
     def _announce(self) -> None:
-        status = self.status()
-        seen = (status.role, status.term, status.leader, status.members, status.read_only)
+        raft, turns = self._raft, self._turns
+        read_only = turns.read_only if turns is not None else ""
+        seen = (raft.role, raft.term, raft.leader, self._journal.members, read_only)
         if seen != self._announced:
             self._announced = seen
+            status = self.status()
             for callback in list(self._changes):
                 callback(status)
 

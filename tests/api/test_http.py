@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from coord.api.joining import WaitingRoom
 from coord.core.machine import apply
 from coord.core.state import decode_state
 from coord.node.config import Intervals, Limits, Retention
 from coord.store.incident import IncidentReader
-from tests.api.servers import Served
+from tests.api.servers import Served, listening_socket
 from tests.node.cluster import FakeAgent, Writer, turns_until, until
 
 ROLE = {"name": "trainer", "command": ["true"], "replicas": 2, "max_replicas": 4}
@@ -238,9 +239,15 @@ async def test_the_cluster_is_shown_and_changed_through_any_node() -> None:
             "follower",
         )
         assert [member["node"] for member in shown["members"]] == [1, 2, 3]
-        member = {"node": 4, "peer_address": "127.0.0.1:1", "api_address": "127.0.0.1:2"}
+        joining = listening_socket()
+        address = f"127.0.0.1:{joining.getsockname()[1]}"
+        room = WaitingRoom("test", 4).wait(joining, None, asyncio.Event())
+        waiting = asyncio.create_task(room)
+        member = {"node": 4, "peer_address": "127.0.0.1:1", "api_address": address}
         added = await served.ask("POST", "/v1/cluster/members", member, node=follower)
         assert [m["node"] for m in added["members"]] == [1, 2, 3, 4]
+        assert [told.node for told in await waiting] == [1, 2, 3]
+        joining.close()
         removed = await served.ask("DELETE", "/v1/cluster/members/4", node=follower)
         assert [m["node"] for m in removed["members"]] == [1, 2, 3]
         target = follower.config.node
@@ -248,6 +255,28 @@ async def test_the_cluster_is_shown_and_changed_through_any_node() -> None:
         assert moved["leader"] == served.hub.leader == target
         made = await served.ask("POST", "/v1/cluster/snapshot", node=served.followers[0])
         assert made["raft_index"] > 0
+
+
+async def test_a_server_that_does_not_answer_is_not_added() -> None:
+    """Nor one of another cluster, or of another number; nothing has changed then."""
+    async with Served(1) as served:
+        member = {"node": 4, "peer_address": "127.0.0.1:1", "api_address": "127.0.0.1:2"}
+        away = await served.ask("POST", "/v1/cluster/members", member, 503)
+        assert away["error"]["code"] == "joiner_away"
+        assert "coordctl server --join" in away["error"]["message"]
+        joining = listening_socket()
+        address = f"127.0.0.1:{joining.getsockname()[1]}"
+        for cluster, node, said in (("other", 4, "'other', not 'test'"), ("test", 5, "is node 5")):
+            stop = asyncio.Event()
+            waiting = asyncio.create_task(WaitingRoom(cluster, node).wait(joining, None, stop))
+            await asyncio.sleep(0)
+            member["api_address"] = address
+            wrong = await served.ask("POST", "/v1/cluster/members", member, 409)
+            assert said in wrong["error"]["message"]
+            stop.set()
+            assert await waiting == ()
+        joining.close()
+        assert len(served.hub.members) == 1
 
 
 async def test_evictions_that_are_not_frozen_need_no_permission() -> None:
