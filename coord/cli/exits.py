@@ -89,7 +89,7 @@ def _client_failure(error: BaseException) -> Failure | None:
         return NotKnown(f"{error}\nIt has happened: do not ask again.")
     if isinstance(error, errors.Unavailable):
         return NoServer(
-            f"{error}\nNothing was changed. Check --server or COORD_SERVER, or start a cluster with "
-            "`coordctl up`."
+            f"{error}\nNothing was changed. Check --server or COORD_SERVER, or start a cluster "
+            "with `coordctl up`."
         )
     return Failure(str(error))
