@@ -245,13 +245,15 @@ def task_started(step: Step, task: Task, pid: int) -> None:
     state = step.state
     state.tasks.put(task.key, replace(task, status=TaskStatus.RUNNING, pid=pid))
     gang = replace(state.gangs[task.gang], started=state.gangs[task.gang].started + 1)
-    if gang.progress_ms:
-        state.timers.arm("gang", gang.key, step.now_ms)
     if gang.phase == GangPhase.STARTING and gang.started == gang.size:
         decided = step.decide(
             GenerationStarted((gang.cause, step.cause), gang.job, gang.key, gang.generation)
         )
         gang = replace(gang, phase=GangPhase.RUNNING, cause=decided)
+        if gang.progress_ms:
+            # Early ranks may have waited for this one: the time for the next step begins now.
+            gang = replace(gang, progress_ms=max(step.now_ms, 1))
+            state.timers.arm("gang", gang.key, step.now_ms)
         incident_started(step, gang)
         if gang.best_step < 0 and gang.step < 0:
             # It has never reported a step: to run again is all the progress there is to see.
@@ -297,7 +299,7 @@ def tasks_vanished(step: Step, tasks: list[Task], last_seen_ms: int, why: str) -
         broken.setdefault(gang.key, "")
         if task.key in gang.live:
             state.put_gang(_without(gang, task.key))
-            if task.status == TaskStatus.RUNNING and not broken[gang.key]:
+            if task.status in _GIVEN_WORK and not broken[gang.key]:
                 broken[gang.key] = task.key
         _unfence(step, task.key, gang.key)
     for gang_key in sorted(broken):
@@ -400,17 +402,25 @@ def look_at(step: Step, key: str) -> None:
             step.scheduling = True
         if gang.holds:
             state.timers.arm("gang", key, gang.holds_until_ms)
-    elif gang.phase in ACTIVE and gang.progress_ms:
+    elif gang.phase == GangPhase.RUNNING and gang.progress_ms:
         _look_for_hang(step, gang)
 
 
 def heard_again(step: Step, task: Task) -> None:
-    """Its host was silent for a while. What it did meanwhile is yet to be told: no hang so far."""
-    gang = step.state.gangs.get(task.gang)
+    """Its host was silent for a while, and what happened meanwhile is yet to be told: whatever was
+    due of the task in that time gets its full time again."""
+    state = step.state
+    if task.status == TaskStatus.PLACED:
+        state.tasks.put(task.key, replace(task, placed_ms=step.now_ms))
+    elif task.stop_deadline_ms:
+        deadline_ms = max(task.stop_deadline_ms, step.now_ms)
+        state.tasks.put(task.key, replace(task, stop_deadline_ms=deadline_ms))
+    state.timers.arm("task", task.key, step.now_ms)
+    gang = state.gangs.get(task.gang)
     if gang is None or task.key not in gang.live or not gang.progress_ms:
         return
-    step.state.put_gang(replace(gang, progress_ms=max(step.now_ms, 1)))
-    step.state.timers.arm("gang", gang.key, step.now_ms)
+    state.put_gang(replace(gang, progress_ms=max(step.now_ms, 1)))
+    state.timers.arm("gang", gang.key, step.now_ms)
 
 
 def _look_for_hang(step: Step, gang: Gang) -> None:

@@ -71,7 +71,7 @@ def _registered(step: Step, event: HostRegistered) -> Rejection | None:
     host = _host_of(event, known, slot, step.entry.index, step.cause)
     found = {task.task: task for task in event.tasks}
     same_boot = known is not None and known.boot == event.boot
-    kept, vanished = _sort_out(state, known, found if same_boot else {})
+    kept, vanished = _sort_out(state, known, found if same_boot else {}, event.devices)
     host = replace(host, tasks=tuple(kept))
     last_seen_ms = state.last_seen_ms[slot]
     state.last_seen_ms[slot] = step.now_ms
@@ -88,7 +88,7 @@ def _registered(step: Step, event: HostRegistered) -> Rejection | None:
     gangs.tasks_vanished(step, vanished, last_seen_ms, cause)
     fleet.look_if_drained(step, host.host)
     keep_places_again(step, host.host)
-    _look_at_tasks(step, host)
+    _hear_of_tasks(step, host)
     _wake(state, host)
     step.scheduling = True
     return None
@@ -133,14 +133,15 @@ def _offers_less(host: Host, before: Host) -> bool:
 
 
 def _sort_out(
-    state: State, known: Host | None, found: dict[str, TaskFound]
+    state: State, known: Host | None, found: dict[str, TaskFound], devices: int
 ) -> tuple[list[str], list[Task]]:
     """(keys the host still has, tasks that are gone), of what the state believed to be there."""
     kept: list[str] = []
     vanished: list[Task] = []
     for key in known.tasks if known else ():
         task = state.tasks[key]
-        if key in found or task.status == TaskStatus.PLACED:
+        yet_to_start = task.status == TaskStatus.PLACED and max(task.devices, default=0) < devices
+        if key in found or yet_to_start:
             kept.append(key)
         else:
             vanished.append(task)
@@ -182,17 +183,15 @@ def _clear(step: Step, host: Host) -> None:
         cause = step.decide(HostCleared((step.cause, host.status_cause), host.host))
         host = replace(host, status=HostStatus.UP, extensions=0, status_cause=cause)
         state.put_host(host)
-        _look_at_tasks(step, host)
+        _hear_of_tasks(step, host)
         step.scheduling = True
     else:
         state.put_host(replace(host, extensions=0))
     _wake(state, host)
 
 
-def _look_at_tasks(step: Step, host: Host) -> None:
-    """Deadlines that passed while the host was silent are judged now that it is heard."""
+def _hear_of_tasks(step: Step, host: Host) -> None:
     for key in host.tasks:
-        step.state.timers.arm("task", key, step.now_ms)
         gangs.heard_again(step, step.state.tasks[key])
 
 

@@ -12,7 +12,7 @@
 
 A task is `d/t/0#1`; `d/t/*#1` is each of that generation which the state knows, by index. Its host
 and incarnation are those of the state unless `host=` and `incarnation=` say otherwise. Any line may
-end with `as=client:me/5` (who sent it, as its how-manieth; a host's `incarnation=` too) and `term=3`.
+end with `as=client:me/5` (who sent it, as its how-manieth) and `term=3`.
 """
 
 from __future__ import annotations

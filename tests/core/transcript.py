@@ -26,6 +26,7 @@ from coord.model.entry import Entry, Recorded
 from .driver import Driver
 from .notation import Unreadable, parse
 
+
 class Transcript:
     """One file's machine. `run` takes the text and returns it with the outputs that are true."""
 

@@ -1,4 +1,4 @@
-"""Random histories: a fleet that obeys, all that can go wrong with it, and what must hold anyway."""
+"""Random histories: a fleet that obeys, all that goes wrong with it, and what must hold anyway."""
 
 from __future__ import annotations
 
