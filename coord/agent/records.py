@@ -1,7 +1,11 @@
 """What the agent knows of each task, kept on disk so that its own restart loses nothing.
 
-One JSON file a task, replaced atomically and synced. A record exists before its process does, so a
-crash at any point leaves either nothing, or a record whose process can be searched for.
+One JSON file a task, replaced atomically. A record exists before its process does, so a crash of
+the agent at any point leaves either nothing, or a record whose process can be searched for.
+
+Records are not synced: what the kernel has taken survives any death of the agent, and a death of
+the machine ends every process they speak of, which the boot id shows. Only who the agent is, and
+how often it has registered, must survive that too, and is synced.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from coord.model.plans import HostPlan, TaskOrder
+from coord.model.plans import TaskOrder
 
 FORMAT = 1
 
@@ -80,21 +84,21 @@ def without_secrets(order: TaskOrder) -> TaskOrder:
 
 
 class Identity(msgspec.Struct, omit_defaults=True):
-    """The file `agent.json`: who this agent is and the newest plan it has obeyed."""
+    """The file `agent.json`: who this agent is. Synced."""
 
     agent: str
     host: str
     format: int = FORMAT
     registrations: int = 0
     """How many times it has registered; the seq of the newest registration."""
-    incarnation: int = 0
-    """Of the newest registration."""
-    version: int = 0
-    """Of the newest plan obeyed under it."""
 
-    @property
-    def seen(self) -> tuple[int, int]:
-        return (self.incarnation, self.version)
+
+class Seen(msgspec.Struct, frozen=True):
+    """The file `seen.json`: the newest registration and the newest plan obeyed, in this boot."""
+
+    boot: str
+    incarnation: int = 0
+    version: int = 0
 
 
 class AlreadyRunning(RuntimeError):
@@ -108,8 +112,9 @@ class WrongDirectory(RuntimeError):
 class Records:
     """The agent's data directory. One process at a time, by an advisory lock on `lock`."""
 
-    def __init__(self, directory: Path, host: str, new_agent_id: str) -> None:
+    def __init__(self, directory: Path, host: str, new_agent_id: str, boot: str) -> None:
         self.directory = directory
+        self._boot = boot
         self._tasks = directory / "tasks"
         self._tasks.mkdir(parents=True, exist_ok=True)
         directory.chmod(0o700)
@@ -117,6 +122,7 @@ class Records:
         try:
             self._take_lock()
             self.identity = self._read_identity(host, new_agent_id)
+            self._same_boot = self._read_seen()
         except BaseException:
             os.close(self._lock)
             raise
@@ -137,7 +143,7 @@ class Records:
         path = self.directory / "agent.json"
         if not path.exists():
             identity = Identity(agent=new_agent_id, host=host)
-            write_atomically(path, msgspec.json.encode(identity))
+            write_atomically(path, msgspec.json.encode(identity), durable=True)
             return identity
         try:
             identity = msgspec.json.decode(path.read_bytes(), type=Identity)
@@ -164,43 +170,55 @@ class Records:
             os.close(self._lock)
             self._lock = -1
 
-    def note_plan(self, plan: HostPlan) -> None:
-        """Remember that this plan was obeyed; durable on return."""
-        if (plan.incarnation, plan.version) != self.identity.seen:
-            self.identity.incarnation = plan.incarnation
-            self.identity.version = plan.version
-            self._write_identity()
+    def _read_seen(self) -> bool:
+        """Whether an agent has run here since the machine's boot."""
+        self._seen = Seen(self._boot)
+        try:
+            seen = msgspec.json.decode((self.directory / "seen.json").read_bytes(), type=Seen)
+        except (FileNotFoundError, msgspec.DecodeError):
+            return False
+        if seen.boot == self._boot:
+            self._seen = seen
+        return seen.boot == self._boot
 
-    def note_incarnation(self, incarnation: int) -> None:
-        """From now on plans of earlier incarnations are old; durable on return."""
-        if incarnation > self.identity.incarnation:
-            self.identity.incarnation = incarnation
-            self.identity.version = 0
-            self._write_identity()
+    @property
+    def seen(self) -> tuple[int, int]:
+        """(incarnation, version): no plan older than this is to be obeyed."""
+        return (self._seen.incarnation, self._seen.version)
+
+    def note_seen(self, incarnation: int, version: int) -> None:
+        """Remember the newest plan obeyed, or with version 0 the newest registration."""
+        if (incarnation, version) > self.seen:
+            self._seen = Seen(self._boot, incarnation, version)
+            content = msgspec.json.encode(self._seen)
+            write_atomically(self.directory / "seen.json", content, durable=False)
 
     def next_registration(self) -> int:
         """A number that no registration of this agent has had; durable on return."""
         self.identity.registrations += 1
-        self._write_identity()
+        content = msgspec.json.encode(self.identity)
+        write_atomically(self.directory / "agent.json", content, durable=True)
         return self.identity.registrations
 
-    def _write_identity(self) -> None:
-        write_atomically(self.directory / "agent.json", msgspec.json.encode(self.identity))
-
     def write(self, record: TaskRecord) -> None:
-        """Keep the record; durable on return."""
-        write_atomically(self._path(record.order.task), msgspec.json.encode(record))
+        """Keep the record, whatever becomes of this process after the return."""
+        path = self._path(record.order.task)
+        write_atomically(path, msgspec.json.encode(record), durable=False)
 
     def delete(self, task: str) -> None:
         self._path(task).unlink(missing_ok=True)
 
     def load(self) -> Iterator[TaskRecord]:
-        """Every record, by task key. A file that cannot be decoded stops the agent: it may stand
-        for a process that holds a device."""
+        """Every record, by task key. A file that cannot be decoded stops the agent, as it may stand
+        for a process that holds a device; unless the machine was booted since, which may have cut
+        it off and certainly ended the process."""
         for path in sorted(self._tasks.glob("*.json")):
             try:
                 yield msgspec.json.decode(path.read_bytes(), type=TaskRecord)
             except msgspec.DecodeError as error:
+                if not self._same_boot:
+                    path.unlink()
+                    continue
                 raise WrongDirectory(
                     f"record {path} cannot be read ({error}); see whether its process runs "
                     "(`ps`), end it, and remove the file"
@@ -210,15 +228,18 @@ class Records:
         return self._tasks / f"{quote(task, safe='')}.json"
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replace the file's content in one step; durable on return."""
+def write_atomically(path: Path, content: bytes, *, durable: bool) -> None:
+    """Replace the file's content in one step; synced on return if `durable`."""
     temporary = path.with_name(path.name + ".new")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with open(descriptor, "wb") as file:
         file.write(content)
         file.flush()
-        os.fsync(descriptor)
+        if durable:
+            os.fsync(descriptor)
     temporary.rename(path)
+    if not durable:
+        return
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(directory)

@@ -139,16 +139,16 @@ class HostTasks:
         """Make this plan the one to reach, unless a newer one was obeyed already."""
         if self._retiring:
             return
-        if not obeyable(plan, self._host, self._disk.identity.seen):
+        if not obeyable(plan, self._host, self._disk.seen):
             log.warning(
                 "plan not obeyed: older than one seen, or another host's",
                 host=plan.host,
                 plan=(plan.incarnation, plan.version),
-                seen=self._disk.identity.seen,
+                seen=self._disk.seen,
             )
             return
         with self._disk_may_fail():
-            self._disk.note_plan(plan)
+            self._disk.note_seen(plan.incarnation, plan.version)
         self._plan = plan
         self.act()
 
@@ -156,7 +156,7 @@ class HostTasks:
         """Plans of earlier incarnations count no longer; everything is to be said anew, but for
         what the registration told."""
         with self._disk_may_fail():
-            self._disk.note_incarnation(incarnation)
+            self._disk.note_seen(incarnation, 0)
         self._reporter.begin(incarnation, [one.task for one in told if one.pid])
         self.act()
 

@@ -19,6 +19,7 @@ import msgspec
 
 from coord.agent.daemon import Daemon
 from coord.agent.exits import ExitNotes
+from coord.agent.proctable import boot_id
 from coord.agent.records import Records
 from coord.agent.runner import PosixRunner
 from coord.client.inbox import Superseded
@@ -80,7 +81,7 @@ class FileChannel(FakeChannel):
 
 async def main(data_dir: Path, coordinator: Path, lease_ms: int) -> None:
     config = config_for(data_dir, owns_process=True, keeper=lease_ms > 0)
-    disk = Records(data_dir, config.host, os.urandom(16).hex())
+    disk = Records(data_dir, config.host, os.urandom(16).hex(), boot_id())
     notes = ExitNotes(data_dir)
     runner = PosixRunner(disk.identity.agent, owns_process=True, notes=notes)
     stop = asyncio.Event()

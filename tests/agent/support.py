@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+import uuid
 from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from coord.agent.config import AgentConfig
 from coord.agent.daemon import Daemon
 from coord.agent.ports import ProcessRunner
+from coord.agent.proctable import boot_id
 from coord.agent.records import Records
 from coord.agent.runner import PosixRunner
 from coord.client.errors import Rejected
@@ -165,7 +167,7 @@ async def running(
     config: AgentConfig, channel: FakeChannel, runner: ProcessRunner | None = None
 ) -> AsyncIterator[Daemon]:
     """An agent in this process, until the end of the block."""
-    disk = Records(config.data_dir, config.host, "a" * 32)
+    disk = Records(config.data_dir, config.host, uuid.uuid4().hex, boot_id())
     runner = runner or PosixRunner(disk.identity.agent, owns_process=config.owns_process)
     daemon = Daemon(config, disk, channel, runner)
     stop = asyncio.Event()

@@ -31,7 +31,6 @@ from coord.agent.records import (
     WrongDirectory,
     without_secrets,
 )
-from coord.model.plans import HostPlan
 from tests.agent.support import FakeChannel, config_for, key, order, plan, running, until
 
 RANGE = (20_000, 20_000 + PORT_COUNT * 8)
@@ -109,7 +108,7 @@ def test_capacity_is_detected() -> None:
 
 def test_records_come_back_as_they_were(tmp_path: Path) -> None:
     """Everything but the command and the environment, which may be secret."""
-    disk = Records(tmp_path, "h1", "a")
+    disk = Records(tmp_path, "h1", "a", "boot")
     secret = order(("train", "--password", "x"), env={"TOKEN": "y"}, devices=(1, 2), ports=(3,))
     record = TaskRecord(
         without_secrets(secret), Phase.EXITED, Process(1, 2, "boot"), ExitFacts(signal=9, oom=True),
@@ -118,12 +117,12 @@ def test_records_come_back_as_they_were(tmp_path: Path) -> None:
     disk.write(record)
     disk.write(TaskRecord(without_secrets(order(index=1)), Phase.LAUNCHING))
     disk.delete(key(1))
-    disk.note_plan(HostPlan("h1", 3, 44))
+    disk.note_seen(3, 44)
     assert [disk.next_registration(), disk.next_registration()] == [1, 2]
     disk.close()
-    again = Records(tmp_path, "h1", "b")
+    again = Records(tmp_path, "h1", "b", "boot")
     assert list(again.load()) == [record]
-    assert (again.identity.agent, again.identity.seen) == ("a", (3, 44))
+    assert (again.identity.agent, again.seen) == ("a", (3, 44))
     assert again.next_registration() == 3
     again.close()
     content = (tmp_path / "tasks").iterdir().__next__().read_text()
@@ -143,20 +142,29 @@ def test_another_hosts_directory_is_refused(
     tmp_path: Path, change: dict[str, Any], words: str
 ) -> None:
     """Also one of a newer release, or a damaged one; by name, with what to do."""
-    Records(tmp_path, "h1", "a").close()
+    Records(tmp_path, "h1", "a", "boot").close()
     path = tmp_path / "agent.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(WrongDirectory, match=words):
-        Records(tmp_path, "h1", "a")
+        Records(tmp_path, "h1", "a", "boot")
 
 
 def test_a_damaged_record_stops_the_agent(tmp_path: Path) -> None:
-    """It may stand for a process that holds a device, so it is not passed over."""
-    disk = Records(tmp_path, "h1", "a")
+    """It may stand for a process that holds a device, so it is not passed over; after a boot of the
+    machine it cannot, and is removed."""
+    disk = Records(tmp_path, "h1", "a", "boot")
+    disk.note_seen(1, 0)
+    disk.close()
+    disk = Records(tmp_path, "h1", "a", "boot")
     (tmp_path / "tasks" / "x.json").write_text("{")
     with pytest.raises(WrongDirectory, match=r"x\.json"):
         list(disk.load())
     disk.close()
+    disk = Records(tmp_path, "h1", "a", "next boot")
+    assert list(disk.load()) == []
+    assert disk.seen == (0, 0)
+    disk.close()
+    assert list((tmp_path / "tasks").iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -183,7 +191,7 @@ async def test_a_bad_configuration_is_refused_with_its_reason(
 
 async def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
     """The message says which pid has it."""
-    disk = Records(tmp_path, "h1", "a")
+    disk = Records(tmp_path, "h1", "a", "boot")
     with pytest.raises(AgentFailed, match=f"pid {os.getpid()}"):
         await run_agent(config_for(tmp_path), asyncio.Event())
     disk.close()

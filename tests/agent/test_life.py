@@ -283,11 +283,12 @@ async def test_output_of_a_failed_task_is_bounded_and_lenient(tmp_path: Path) ->
         assert len(tail.splitlines()) == 20
 
 
-async def test_the_agents_identity_file_is_plain(tmp_path: Path) -> None:
-    """The newest plan obeyed and the number of registrations are on disk."""
+async def test_the_agents_own_files_are_plain(tmp_path: Path) -> None:
+    """Who it is and the newest plan it obeyed are on disk."""
     channel = FakeChannel()
     async with running(config_for(tmp_path), channel):
         channel.deliver(plan(order(), version=41))
         await until(lambda: channel.of(key()) == WHOLE_LIFE)
-    identity = json.loads((tmp_path / "agent.json").read_text())
-    assert (identity["incarnation"], identity["version"], identity["host"]) == (1, 41, "h1")
+    assert json.loads((tmp_path / "agent.json").read_text())["host"] == "h1"
+    seen = json.loads((tmp_path / "seen.json").read_text())
+    assert (seen["incarnation"], seen["version"]) == (1, 41)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -21,7 +22,8 @@ from coord.agent.records import Process
 from coord.agent.runner import PosixRunner
 from tests.agent.support import python, until, until_file
 
-AGENT = "a" * 32
+AGENT = uuid.uuid4().hex
+"""Of this run alone: another one on this machine must not take our processes for its own."""
 
 
 class Seen:
@@ -77,7 +79,7 @@ def start_orphan(tmp_path: Path) -> int:
 
 def start_foreign(task: str) -> subprocess.Popen[bytes]:
     """A task of this name, of another agent."""
-    env = {**os.environ, "COORD_TASK": task, "COORD_AGENT": "b" * 32}
+    env = {**os.environ, "COORD_TASK": task, "COORD_AGENT": uuid.uuid4().hex}
     return subprocess.Popen(["sleep", "1000"], env=env, start_new_session=True)
 
 
@@ -193,9 +195,9 @@ from coord.agent.runner import PosixRunner
 root = pathlib.Path({str(tmp_path)!r})
 
 async def main():
-    runner = PosixRunner('a' * 32, owns_process=True)
+    runner = PosixRunner({AGENT!r}, owns_process=True)
     spec = LaunchSpec('t', ('sh', '-c', 'setsid sleep 1000 & echo $! > {tmp_path}/pid'),
-                      dict(os.environ, COORD_TASK='t', COORD_AGENT='a' * 32), '',
+                      dict(os.environ, COORD_TASK='t', COORD_AGENT={AGENT!r}), '',
                       root / 'out', root / 'err')
     ended = asyncio.Event()
     runner.on_exit(lambda task, status: ended.set())
