@@ -119,6 +119,7 @@ class Cluster:
         intervals: Intervals | None = None,
         retention: Retention | None = None,
         dump_directory: str = "",
+        snapshot_entries: int = 100_000,
         hub: InMemoryHub | None = None,
     ) -> None:
         self.hub = hub or InMemoryHub(size)
@@ -127,6 +128,7 @@ class Cluster:
         self._intervals = intervals or Intervals()
         self._retention = retention or Retention()
         self._dump_directory = dump_directory
+        self._snapshot_entries = snapshot_entries
         self.stores = {n: MemoryEventStore(CLUSTER) for n in range(1, size + 1)}
         self.nodes: dict[int, Node] = {}
 
@@ -150,6 +152,7 @@ class Cluster:
             intervals=self._intervals,
             retention=self._retention,
             dump_directory=self._dump_directory,
+            snapshot_entries=self._snapshot_entries,
         )
         node = Node(log, log.bus, self.stores[number], SystemClock(), config)
         self.nodes[number] = node

@@ -62,6 +62,17 @@ async def test_a_node_that_was_away_installs_a_snapshot_and_serves() -> None:
         assert await node.read_index() > 30
 
 
+async def test_snapshots_are_written_when_the_journal_has_grown() -> None:
+    """By itself, and the journal is shorter afterwards."""
+    async with Cluster(1, intervals=OFTEN, snapshot_entries=20) as cluster:
+        writer, node = Writer("a"), cluster.leader
+        for _ in range(60):
+            await writer.write(node)
+        await until(lambda: node.log.status().first_index > 20)
+        assert node.events.first_index == 1
+        assert (await writer.write(node)).outcome == "committed"
+
+
 async def test_old_entries_are_given_up_and_the_rest_replays() -> None:
     """The base state is advanced by replay: from it, what is kept leads to the same digest."""
     async with Cluster(1, intervals=OFTEN, retention=Retention(max_entries=10)) as cluster:

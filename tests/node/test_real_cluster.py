@@ -11,9 +11,12 @@ from typing import Any, Self
 import aiohttp
 import msgspec
 
-from coord.node.server import ServerConfig, run_server
+from coord.core.state import state_from_rows, take_changes
+from coord.node.server import EXIT_HALTED, ServerConfig, run_server
 from coord.raft.ports import Member
 from coord.raft.timings import RaftTimings
+from coord.store.environment import Environment, Identity
+from coord.store.events import LmdbEventStore
 from tests.node.test_server import free_address
 
 FORGETFUL = RaftTimings(keep_entries=10)
@@ -68,6 +71,11 @@ class Servers:
     async def stop(self, number: int) -> None:
         self._stops.pop(number).set()
         assert await self._tasks.pop(number) == 0
+
+    def give_up(self, number: int) -> asyncio.Task[int]:
+        """Its task, which is expected to end by itself."""
+        del self._stops[number]
+        return self._tasks.pop(number)
 
     async def ready(self, number: int) -> None:
         async def answers() -> bool:
@@ -173,6 +181,36 @@ async def test_a_server_joins_leads_and_is_removed(tmp_path: Path) -> None:
         assert [one["node"] for one in answer["members"]] == [1, 2, 3]
         await servers.write(follower, 5)
         await servers.stop(4)
+
+
+async def test_a_server_whose_state_has_gone_wrong_ends_with_the_code_for_it(
+    tmp_path: Path,
+) -> None:
+    """Its digest is another than the others': it stops itself, they go on."""
+    async with Servers(tmp_path) as servers:
+        wrong = await servers.follower()
+        await servers.write(wrong, 5)
+        await servers.stop(wrong)
+        falsify_digest(servers.configs[wrong].data_dir, wrong)
+        await servers.start(wrong)
+        task = servers.give_up(wrong)
+        others = [number for number in (1, 2, 3) if number != wrong]
+        await servers.write(others[0], 5)
+        async with asyncio.timeout(20):
+            assert await task == EXIT_HALTED
+        await servers.write(others[1], 5)
+        await servers.same_log()
+
+
+def falsify_digest(directory: str, node: int) -> None:
+    """As if a defect had changed the state behind everybody's back."""
+    environment = Environment.open(directory, identity=Identity("coord", node))
+    store = LmdbEventStore(environment)
+    state = state_from_rows(store.load_state()[1])
+    state.meta.digest = "f" * 32
+    store.put_state(take_changes(state))
+    store.flush()
+    environment.close()
 
 
 async def test_a_leader_that_stops_hands_over(tmp_path: Path) -> None:
