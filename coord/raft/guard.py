@@ -98,9 +98,16 @@ class Guard:
         self._streams: dict[int, Stream] = {}
         self._voted: tuple[int, set[int]] = (0, set())
 
-    def connected(self, peer: int) -> None:
-        """A new connection: nothing is known of what the old one brought over."""
+    def connected(self, peer: int) -> list[Message]:
+        """A new connection: nothing is known of what the old one brought over.
+
+        Returns what the library is told: that everything was sent. Else it would turn to its dump
+        for a follower that was away while the log was shortened, again and again within one tick.
+        """
         self._streams[peer] = Stream()
+        if "G6" not in self.rules or not self._raft.leads or peer not in self._raft.voters:
+            return []
+        return [guard_stream.restated(self._log.last_index)]
 
     # From the library to the wire
 

@@ -80,6 +80,7 @@ class GuardedRaft:
         self._drop_peer = drop_peer
         self._queued: collections.deque[Placed] = collections.deque()
         self._installing: SnapshotPoint | None = None
+        self._followed: tuple[Member, ...] | None = None
         self._candidate = False
         self._state_index = applied_index
         self._ticket = os.path.join(directory, "raft-ticket")
@@ -134,7 +135,8 @@ class GuardedRaft:
         it knows to be committed. No message may be let in before."""
         self.tick()
         self.journal.reveal()
-        self._follow_membership()
+        with open(self._ticket, "wb") as file:
+            file.write(TICKET)
 
     def tick(self) -> None:
         """Elect, commit, apply, send what is due, append what was proposed."""
@@ -143,8 +145,9 @@ class GuardedRaft:
         self._follow_membership()
 
     def connected(self, peer: int) -> None:
-        self.guard.connected(peer)
         self._library.connection_up(PeerNode(peer))
+        for told in self.guard.connected(peer):
+            self._hand_over(peer, told, None)
 
     def disconnected(self, peer: int) -> None:
         self._library.connection_down(PeerNode(peer))
@@ -282,6 +285,9 @@ class GuardedRaft:
 
     def _follow_membership(self) -> None:
         """Who is no member must not stand for election: the library would count itself."""
+        if self._followed is self.journal.members:
+            return
+        self._followed = self.journal.members
         conf = self._library.conf
         longest = self._timings.election_max_ms / 1000 if self.votes else 2 * _NEVER_S
         if conf.raftMaxTimeout != longest:

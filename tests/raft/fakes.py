@@ -142,7 +142,8 @@ class ListMachine:
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock jumps to the next timer instead of waiting for it."""
+    """An event loop whose clock jumps to the next timer instead of waiting for it, and which runs
+    at once what is meant for a worker thread."""
 
     def __init__(self) -> None:
         self._now_s = 1000.0
@@ -150,6 +151,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._now_s
+
+    def run_in_executor(self, executor: Any, function: Any, *arguments: Any) -> Any:
+        future = self.create_future()
+        future.set_result(function(*arguments))
+        return future
 
     def jump(self, seconds: float) -> None:
         self._now_s += seconds

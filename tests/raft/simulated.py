@@ -1,8 +1,8 @@
 """A cluster of real `PySyncObjLog`s on a simulated network, disk and clock, with checks.
 
-`SimNetwork` connects all running nodes in pairs. It can delay, cut (in both or one direction), break
-and supersede connections; in chaos it also repeats and reorders, and delivers what a superseded
-connection still carried.
+`SimNetwork` connects all running nodes in pairs. It can delay, cut (in both or one direction),
+break and supersede connections; in chaos it also repeats and reorders, and delivers what a
+superseded connection still carried.
 """
 
 from __future__ import annotations
@@ -261,6 +261,11 @@ class SimCluster:
         sim.log = log
         sim.machine = ListMachine(sim.environment, self._observe_applied)
         await log.start(sim.machine)
+
+    def add_node(self, node: int) -> None:
+        """A disk for one more node, of which nobody knows yet."""
+        if node not in self.nodes:
+            self.nodes[node] = SimNode(node, f"{self.directory}/{node}")
 
     async def start_all(self) -> None:
         for node in sorted(self.nodes):

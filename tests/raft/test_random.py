@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -41,38 +42,52 @@ async def misfortune(cluster: SimCluster, rng: random.Random) -> None:
     nodes = sorted(cluster.nodes)
     rng.shuffle(nodes)
     one, other = nodes[:2]
-    what = rng.randrange(12)
-    if what <= 2:
-        await cluster.crash(one)
-        await asyncio.sleep(rng.uniform(0.0, 1.5))
-        if cluster.nodes[one].log is None:
-            await cluster.start(one)
-    elif what == 3:
-        for node in nodes:
-            await cluster.crash(node)
-        await cluster.start_all()
-    elif what == 4:
-        cluster.hub.partition((one,), tuple(nodes[1:]))
-    elif what == 5:
-        cluster.hub.mute(one, other)
-    elif what == 6:
-        cluster.hub.heal()
-    elif what == 7:
-        cluster.hub.break_connection(one, other)
-    elif what == 8:
-        cluster.hub.supersede(one, other)
-    elif what == 9:
-        leader = cluster.leader()
-        if leader is not None:
-            await leader.transfer_leadership(0, 0.5)
-    elif what == 10:
-        for log in cluster.running:
-            if log.status().applied_index > 10 and rng.random() < 0.7:
-                await log.snapshot()
-    else:
-        cluster.nodes[one].environment.full = True
-        await asyncio.sleep(rng.uniform(0.01, 3.0))
-        cluster.nodes[one].environment.full = False
+    hub = cluster.hub
+    happenings: list[Callable[[], Awaitable[None] | None]] = [
+        *[lambda: crash_and_return(cluster, rng, one)] * 3,
+        lambda: crash_all(cluster, nodes),
+        lambda: hub.partition((one,), tuple(nodes[1:])),
+        lambda: hub.mute(one, other),
+        hub.heal,
+        lambda: hub.break_connection(one, other),
+        lambda: hub.supersede(one, other),
+        lambda: hand_over(cluster),
+        lambda: write_snapshots(cluster, rng),
+        lambda: fill_disk(cluster, rng, one),
+    ]
+    happening = rng.choice(happenings)()
+    if happening is not None:
+        await happening
+
+
+async def crash_and_return(cluster: SimCluster, rng: random.Random, node: int) -> None:
+    await cluster.crash(node)
+    await asyncio.sleep(rng.uniform(0.0, 1.5))
+    await cluster.start(node)
+
+
+async def crash_all(cluster: SimCluster, nodes: list[int]) -> None:
+    for node in nodes:
+        await cluster.crash(node)
+    await cluster.start_all()
+
+
+async def hand_over(cluster: SimCluster) -> None:
+    leader = cluster.leader()
+    if leader is not None:
+        await leader.transfer_leadership(0, 0.5)
+
+
+async def write_snapshots(cluster: SimCluster, rng: random.Random) -> None:
+    for log in cluster.running:
+        if log.status().applied_index > 10 and rng.random() < 0.7:
+            await log.snapshot()
+
+
+async def fill_disk(cluster: SimCluster, rng: random.Random, node: int) -> None:
+    cluster.nodes[node].environment.full = True
+    await asyncio.sleep(rng.uniform(0.01, 3.0))
+    cluster.nodes[node].environment.full = False
 
 
 async def history(
