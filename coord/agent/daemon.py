@@ -92,7 +92,7 @@ class Daemon:
             notes=ExitNotes(data_dir),
             unkillable_s=config.unkillable_s,
         )
-        desk = Desk(config.host, self.tasks.records, self._reporter)
+        desk = Desk(config.host, self.tasks.records, self._reporter, self.tasks.is_ending)
         self.socket_path = socket_path
         self._socket = WorkerSocket(socket_path, desk, self._spawn)
         channel.on_log_read = self._read_log

@@ -93,6 +93,10 @@ class HostTasks:
         """Records that are not gone."""
         return [self._records[task] for task in sorted(self._records) if self._records[task].holds]
 
+    def is_ending(self, task: str) -> bool:
+        """Whether its processes have been asked to end, on a plan or by us."""
+        return self._endings.is_ending(task)
+
     def found(self) -> tuple[TaskFound, ...]:
         """What to say of them when the host registers."""
         return tuple(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from coord.agent.records import Phase, TaskRecord
 from coord.agent.reporting import Reporter
@@ -17,21 +17,29 @@ CHECKPOINT_TIMEOUT_S = 10.0
 class Desk:
     """See `socket.WorkerDesk`. Only the run that goes on now is heard."""
 
-    def __init__(self, host: str, records: Mapping[str, TaskRecord], reporter: Reporter) -> None:
+    def __init__(
+        self,
+        host: str,
+        records: Mapping[str, TaskRecord],
+        reporter: Reporter,
+        is_ending: Callable[[str], bool],
+    ) -> None:
+        self._is_ending = is_ending
         self._host = host
         self._records = records
         self._reporter = reporter
 
     def progress(self, task: str, step: int) -> bool:
-        record = self._running(task)
+        self._check_running(task)
         self._reporter.progress(task, step)
-        return record.stopping
+        return self._is_ending(task)
 
     def should_stop(self, task: str) -> bool:
-        return self._running(task).stopping
+        self._check_running(task)
+        return self._is_ending(task)
 
     async def checkpoint(self, task: str, line: CheckpointBegun | ShardSaved) -> None:
-        self._running(task)
+        self._check_running(task)
 
         def event(incarnation: int) -> events.AnyEvent:
             if isinstance(line, ShardSaved):
@@ -55,10 +63,10 @@ class Desk:
         except CoordError as error:
             raise Refusal(str(error)) from None
 
-    def _running(self, task: str) -> TaskRecord:
+    def _check_running(self, task: str) -> None:
         record = self._records.get(task)
         if record is not None and record.phase in (Phase.LAUNCHING, Phase.RUNNING):
-            return record
+            return
         run = task.rpartition("#")[0]
         newer = [key for key in self._records if key.rpartition("#")[0] == run and key != task]
         if newer:

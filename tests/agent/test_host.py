@@ -33,7 +33,9 @@ from coord.agent.records import (
 )
 from tests.agent.support import FakeChannel, config_for, key, order, plan, running, until
 
-RANGE = (20_000, 20_000 + PORT_COUNT * 8)
+FIRST = 20_000 + os.getpid() % 350 * PORT_COUNT
+"""Of this run alone, as others may go on beside it."""
+RANGE = (FIRST, FIRST + PORT_COUNT * 8)
 
 
 def test_agents_on_one_machine_keep_apart() -> None:
@@ -67,9 +69,9 @@ def test_a_range_that_is_too_small_is_refused() -> None:
     """The message names the range; so does the one for a range that is taken."""
     with pytest.raises(NoPorts, match="20000 to 20010"):
         PortBlock("h", (20_000, 20_010))
-    only = PortBlock("h", (20_000, 20_000 + PORT_COUNT))
-    with pytest.raises(NoPorts, match="20000 to 20032"):
-        PortBlock("h", (20_000, 20_000 + PORT_COUNT))
+    only = PortBlock("h", (FIRST, FIRST + PORT_COUNT))
+    with pytest.raises(NoPorts, match=f"{FIRST} to {FIRST + PORT_COUNT}"):
+        PortBlock("h", (FIRST, FIRST + PORT_COUNT))
     only.close()
 
 
