@@ -107,7 +107,7 @@ def end_gang(step: Step, key: str, cause: FailureCause, final: str, why: str) ->
     before stays, one that followed from a failure does not."""
     gang = step.state.gangs[key]
     if gang.phase == GangPhase.WAITING:
-        _end(step, replace(gang, stop_final=final, cause=why))
+        _end(step, replace(gang, stop_final=final, cause=why), why)
     elif gang.phase in ACTIVE:
         _stop_tasks(step, gang, cause, cause.value, why, final, -1)
     elif gang.phase == GangPhase.STOPPING and gang.stop_final in ("", "fail"):
@@ -141,7 +141,7 @@ def _stop_tasks(
             holds=() if final else gang.holds,
         )
     )
-    settle(step, gang.key)
+    settle(step, gang.key, why)
 
 
 def _stop_task(step: Step, task: Task, status: TaskStatus, grace_ms: int) -> None:
@@ -161,39 +161,40 @@ def _stop_task(step: Step, task: Task, status: TaskStatus, grace_ms: int) -> Non
     step.state.timers.arm("task", task.key, deadline_ms + unkillable_ms)
 
 
-def settle(step: Step, key: str) -> None:
-    """Has the last task of the generation gone?"""
+def settle(step: Step, key: str, why: str = "") -> None:
+    """Has the last task of the generation gone? `why`: what may have taken it, if not the entry."""
+    why = why or step.cause
     gang = step.state.gangs.get(key)
     if gang is None or gang.live:
         return
     if gang.awaits_fence:
-        _await_fence(step, gang)
+        _await_fence(step, gang, why)
     elif gang.phase in ACTIVE and gang.succeeded == gang.size:
-        _end(step, replace(gang, stop_final="succeed"))
+        _end(step, replace(gang, stop_final="succeed"), why)
     elif gang.phase == GangPhase.STOPPING:
         incident_stopped(step, gang)
         if gang.stop_final:
-            _end(step, gang)
+            _end(step, gang, why)
         else:
-            _schedule_restart(step, gang)
+            _schedule_restart(step, gang, why)
 
 
-def _await_fence(step: Step, gang: Gang) -> None:
+def _await_fence(step: Step, gang: Gang, why: str) -> None:
     """Say, once, what keeps an exclusive gang from its restart."""
     if gang.phase != GangPhase.STOPPING or gang.stop_final or gang.queue_reason:
         return
     reason, detail = QueueReason.FENCING, f"may still run: {', '.join(gang.awaits_fence)}"
-    causes = (step.cause, gang.cause)
+    causes = (why, gang.cause)
     step.decide(JobQueued(causes, gang.job, gang.key, reason, detail))
     step.state.put_gang(replace(gang, queue_reason=reason, queue_detail=detail))
 
 
-def _schedule_restart(step: Step, gang: Gang) -> None:
+def _schedule_restart(step: Step, gang: Gang, why: str) -> None:
     not_before_ms = step.now_ms + gang.backoff_ms
     policy = step.state.jobs[gang.job].spec.restart
     decided = step.decide(
         RestartScheduled(
-            (gang.cause, step.cause),
+            (gang.cause, why),
             gang.job,
             gang.key,
             gang.generation,
@@ -221,10 +222,10 @@ def _schedule_restart(step: Step, gang: Gang) -> None:
     step.scheduling = True
 
 
-def _end(step: Step, gang: Gang) -> None:
+def _end(step: Step, gang: Gang, why: str) -> None:
     succeeded = gang.stop_final == "succeed"
     gang = close_incident(step, gang, resolved=succeeded)
-    causes = (step.cause, gang.cause) if gang.cause else (step.cause,)
+    causes = (why, gang.cause) if gang.cause not in ("", why) else (why,)
     if succeeded:
         phase = GangPhase.SUCCEEDED
         decided = step.decide(GangSucceeded(causes, gang.job, gang.key, gang.generation))
@@ -306,13 +307,13 @@ def tasks_vanished(step: Step, tasks: list[Task], last_seen_ms: int, why: str) -
         if broken[gang_key]:
             detail, cause = "gone when its host registered again", FailureCause.INFRASTRUCTURE
             fail_gang(step, gang_key, cause, broken[gang_key], detail, last_seen_ms, why)
-        settle(step, gang_key)
+        settle(step, gang_key, why)
 
 
 def task_fenced(step: Step, task: Task, why: str) -> None:
     """Its lost host has ended it, by contract."""
     _unfence(step, task.key, task.gang)
-    settle(step, task.gang)
+    settle(step, task.gang, why)
 
 
 def task_abandoned(step: Step, task: Task) -> None:
@@ -331,7 +332,7 @@ def task_abandoned(step: Step, task: Task) -> None:
     if gang.phase in ACTIVE and not task.succeeded:
         detail, why = "cannot be killed", FailureCause.INFRASTRUCTURE
         fail_gang(step, gang.key, why, task.key, detail, step.now_ms, cause)
-    settle(step, gang.key)
+    settle(step, gang.key, cause)
 
 
 def tasks_lost(step: Step, host: Host, cause: FailureCause, why: str) -> None:
@@ -345,7 +346,7 @@ def tasks_lost(step: Step, host: Host, cause: FailureCause, why: str) -> None:
         if gang is None or key not in gang.live:
             continue
         gang = _without(gang, key)
-        if role_of(step, gang).exclusive and task.status != TaskStatus.EXITED:
+        if role_of(step, gang).exclusive and not task.succeeded:
             gang = replace(gang, awaits_fence=(*gang.awaits_fence, key))
         state.put_gang(gang)
         unfinished[gang.key] = unfinished.get(gang.key, False) or not task.succeeded
@@ -353,7 +354,7 @@ def tasks_lost(step: Step, host: Host, cause: FailureCause, why: str) -> None:
     for gang_key in sorted(unfinished):
         if unfinished[gang_key]:
             fail_gang(step, gang_key, cause, host.host, "host lost", last_seen_ms, why)
-        settle(step, gang_key)
+        settle(step, gang_key, why)
 
 
 def move_away(
