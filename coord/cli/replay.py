@@ -91,22 +91,21 @@ def replay(
     """
     if stream and output != "json":
         raise click.UsageError("--stream needs -o json")
-    narrowing = Narrowing(job, host, first or 0, last or 0, everything)
+    narrowing = Narrowing(job, host, first or 0, last or 0, everything, nothing=only_summary)
     if why:
-        narrowing = Narrowing(everything=True, refs=_refs_behind(file, why))
+        refs = _refs_behind(file, why)
+        narrowing = Narrowing(everything=True, refs=refs, nothing=only_summary)
     telling: Telling = TextTelling(sys.stdout, sys.stdout.isatty())
     if output == "json":
         telling = LinesTelling(sys.stdout) if stream else DocumentTelling(sys.stdout)
-    summary = replay_file(file, narrowing, telling, tell_timeline=not only_summary)
+    summary = replay_file(file, narrowing, telling)
     if summary.message:
         sys.stdout.flush()
         click.echo(f"coordctl: {summary.message}", err=True)
     ctx.exit(summary.exit_code)
 
 
-def replay_file(
-    path: str, narrowing: Narrowing, telling: Telling, *, tell_timeline: bool = True
-) -> Summary:
+def replay_file(path: str, narrowing: Narrowing, telling: Telling) -> Summary:
     """Replay the whole file, telling as it goes, and say how it ended."""
     with open(path, "rb", buffering=1 << 20) as file:
         try:
@@ -130,15 +129,14 @@ def replay_file(
 
         def tell(recorded: Recorded) -> None:
             items = timeline.add(recorded)
-            if items and tell_timeline:
+            if items:
                 progress.clear()
                 telling.tell(items)
 
         trouble = _run(reader, replayer, tell, progress)
         progress.clear()
-        still_open = timeline.still_open()
-        summary = _summary(reader, replayer, timeline, trouble, len(still_open))
-        telling.end(still_open if tell_timeline else [], summary)
+        summary = _summary(reader, replayer, timeline, trouble)
+        telling.end([] if narrowing.nothing else timeline.still_open(), summary)
         return summary
 
 
@@ -211,7 +209,6 @@ def _summary(
     replayer: Replayer,
     timeline: Timeline,
     trouble: Trouble,
-    open_incidents: int,
 ) -> Summary:
     verdict, message = _verdict(reader, replayer, trouble)
     broken = tuple(violations(replayer.state))
@@ -225,7 +222,7 @@ def _summary(
         replayer.verified,
         replayer.unverified,
         replayer.final_digest(),
-        open_incidents,
+        timeline.open_count,
         reader.footer is not None and not trouble,
         int(EXIT_CODES[verdict]),
         broken,

@@ -106,6 +106,8 @@ class Narrowing(msgspec.Struct, frozen=True):
     """Heartbeats, clock ticks, progress and shards too."""
     refs: frozenset[str] | None = None
     """Only these events and decisions, as causes name them."""
+    nothing: bool = False
+    """Only count."""
 
     def wants_index(self, index: int) -> bool:
         return index >= self.first and (not self.last or index <= self.last)
@@ -177,7 +179,18 @@ class Timeline:
         totals.lasted_ms = recorded.now_ms - self._start_ms
         if not self._narrowing.everything and only_counted(recorded):
             return []
+        totals.decisions += len(recorded.decisions)
+        totals.refused += bool(recorded.rejection)
+        totals.duplicates += bool(recorded.duplicate_of)
+        if self._narrowing.nothing:
+            self._count_incidents(recorded)
+            return []
         return self._tell(recorded)
+
+    @property
+    def open_count(self) -> int:
+        """Incidents without an end so far, wanted or not."""
+        return len(self._open)
 
     def still_open(self) -> list[IncidentReport]:
         """Incidents without an end so far, oldest first."""
@@ -195,10 +208,6 @@ class Timeline:
         return self.totals
 
     def _tell(self, recorded: Recorded) -> list[Item]:
-        totals = self.totals
-        totals.decisions += len(recorded.decisions)
-        totals.refused += bool(recorded.rejection)
-        totals.duplicates += bool(recorded.duplicate_of)
         index, wall_ms = recorded.entry.index, recorded.entry.wall_ms
         at_ms = recorded.now_ms - (self._start_ms or 0)
         said = self._with_hosts(said_of_event(recorded.entry.event))
@@ -266,6 +275,13 @@ class Timeline:
         return msgspec.structs.replace(said, hosts=said.hosts + more) if more else said
 
     # Incidents
+
+    def _count_incidents(self, recorded: Recorded) -> None:
+        for decision in recorded.decisions:
+            if isinstance(decision, d.IncidentOpened | d.IncidentClosed):
+                said = said_of_decision(decision, recorded.now_ms)
+                line = Line("", recorded.entry.index, 0, 0, "", "", said.subject, "")
+                self._incident(decision, line)
 
     def _incident(self, decision: d.Decision, line: Line) -> list[Item]:
         if isinstance(decision, d.IncidentOpened):

@@ -73,6 +73,15 @@ def test_the_document_is_one_json_document(recording: Path) -> None:
     assert len(document["timeline"]) > 40
 
 
+@pytest.mark.parametrize("narrowed", [["--summary"], ["--job", "absent"], ["--until", "3"]])
+def test_the_summary_counts_the_whole_file(recording: Path, narrowed: list[str]) -> None:
+    """However narrow the telling."""
+    whole = json.loads(replay(recording, "-o", "json").stdout)
+    narrow = json.loads(replay(recording, "-o", "json", *narrowed).stdout)
+    assert whole["summary"] == narrow["summary"]
+    assert len(narrow["timeline"]) < 6
+
+
 def test_json_lines_with_digests_are_verified(recording: Path) -> None:
     """The same record as JSON lines replays to the same digests."""
     recording.write_bytes(recorded(entries_of(TWO_FAILURES), IncidentFormat.JSON_LINES))
