@@ -15,7 +15,8 @@ from coord.model.spec import JobSpec, RoleSpec
 from coord.node.config import Limits
 from tests.node.cluster import Cluster, FakeAgent, Writer, note, until
 
-QUICK = Settings(lease_ms=600, suspect_ms=300, heartbeat_ms=100, fence_ms=100)
+QUICK = Settings(lease_ms=600, suspect_ms=300, heartbeat_ms=100, fence_ms=100, max_step_ms=100)
+"""A small step: a stall of the whole test is no silence of its hosts."""
 
 
 def job(name: str = "digits", replicas: int = 1) -> JobSubmitted:
