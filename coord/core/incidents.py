@@ -91,9 +91,12 @@ def close_incident(step: Step, gang: Gang, *, resolved: bool) -> Gang:
 
 
 def _mark(step: Step, gang: Gang, **fields: int) -> None:
+    """Each phase is reached once: a later stop, on request, is no part of this incident."""
     if gang.incident:
         key = str(gang.incident)
-        step.state.incidents.put(key, replace(step.state.incidents[key], **fields))
+        incident = step.state.incidents[key]
+        new = {name: value for name, value in fields.items() if getattr(incident, name) < 0}
+        step.state.incidents.put(key, replace(incident, **new))
 
 
 def _between(start_ms: int, end_ms: int) -> int:

@@ -60,10 +60,11 @@ def _rank(step: Step, key: str) -> tuple[int, int, int, str]:
 
 
 def _queue(step: Step, gang: Gang, reason: QueueReason, detail: str) -> None:
-    """Say why it waits, once for each reason."""
+    """Say why it waits, once for each reason; the detail in its row is always the newest."""
     if gang.queue_reason != reason:
         causes = (step.cause, gang.cause) if gang.cause != step.cause else (step.cause,)
         step.decide(JobQueued(causes, gang.job, gang.key, reason, detail))
+    if gang.queue_reason != reason or gang.queue_detail != detail:
         step.state.put_gang(replace(gang, queue_reason=reason, queue_detail=detail))
 
 
