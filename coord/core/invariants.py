@@ -59,7 +59,7 @@ def _capacity(state: State) -> Iterator[str]:
     for name, host in sorted(state.hosts.items()):
         if host.incarnation > 1:
             continue  # It may have come back smaller than what runs on it.
-        tasks = [state.tasks[key] for key in host.tasks]
+        tasks = [state.tasks[key] for key in host.tasks if key in state.tasks]
         holds = [hold for gang in state.gangs.values() for hold in gang.holds if hold.host == name]
         takers: tuple[Task | Hold, ...] = (*tasks, *holds)
         cpu_millis = sum(taker.cpu_millis for taker in takers)
@@ -70,15 +70,12 @@ def _capacity(state: State) -> Iterator[str]:
 
 @invariant("a host lists exactly the tasks that take something of it")
 def _host_tasks(state: State) -> Iterator[str]:
-    listed = [(name, key) for name, host in state.hosts.items() for key in host.tasks]
-    taken = [(task.host, key) for key, task in state.tasks.items()]
-    for name, key in sorted(listed):
-        if key not in state.tasks or state.tasks[key].host != name:
-            yield f"{name} lists {key}"
-    if len(listed) != len(taken):
-        for name, key in sorted(taken):
-            if key not in state.hosts[name].tasks:
-                yield f"{name} does not list {key}"
+    listed = Counter((name, key) for name, host in state.hosts.items() for key in host.tasks)
+    taken = Counter((task.host, key) for key, task in state.tasks.items())
+    for name, key in sorted(listed - taken):
+        yield f"{name} lists {key}"
+    for name, key in sorted(taken - listed):
+        yield f"{name} does not list {key}"
 
 
 @invariant("a host that is not live runs nothing that counts")
@@ -87,8 +84,9 @@ def _dead_hosts(state: State) -> Iterator[str]:
         if host.status in LIVE_HOST:
             continue
         for key in host.tasks:
-            if state.tasks[key].status != TaskStatus.LOST:
-                yield f"{key} is {state.tasks[key].status} on {name}, which is {host.status}"
+            task = state.tasks.get(key)
+            if task is not None and task.status != TaskStatus.LOST:
+                yield f"{key} is {task.status} on {name}, which is {host.status}"
 
 
 @invariant("a gang counts only tasks of its current generation that were not given up")
@@ -121,7 +119,8 @@ def _whole_gangs(state: State) -> Iterator[str]:
         if gang.phase in (GangPhase.WAITING, *ENDED_GANG) and gang.live:
             yield f"{name} is {gang.phase} with {len(gang.live)} tasks"
         if gang.phase in (GangPhase.STARTING, GangPhase.RUNNING):
-            placed = [key for key in gang.live if state.tasks[key].status != TaskStatus.EXITED]
+            live = [state.tasks[key] for key in gang.live if key in state.tasks]
+            placed = [task for task in live if task.status != TaskStatus.EXITED]
             if len(placed) + gang.succeeded != gang.size:
                 yield f"{name} has {len(placed)} running, {gang.succeeded} done of {gang.size}"
 
@@ -136,7 +135,9 @@ def _exclusive(state: State) -> Iterator[str]:
         ended = task.status in (TaskStatus.EXITED, TaskStatus.ORPHANED)
         if task.status == TaskStatus.LOST:
             # Fenced now, or by an earlier fence of the same host.
-            ended = state.hosts[task.host].fenced or not gang or key not in gang.awaits_fence
+            host = state.hosts.get(task.host)
+            fenced = host is None or host.fenced
+            ended = fenced or not gang or key not in gang.awaits_fence
         if role is not None and role.exclusive and not ended:
             runs[task.job, task.role, task.index] += 1
     for (job_name, role_name, index), count in sorted(runs.items()):
@@ -154,20 +155,34 @@ def _generations(state: State) -> Iterator[str]:
             yield f"{name} is at {gang.generation}, its job at {job.generation}"
 
 
+@invariant("a job lists exactly its gangs")
+def _job_gangs(state: State) -> Iterator[str]:
+    listed = Counter((name, key) for name, job in state.jobs.items() for key in job.gangs)
+    there = Counter((gang.job, key) for key, gang in state.gangs.items())
+    for name, key in sorted(listed - there):
+        yield f"{name} lists {key}"
+    for name, key in sorted(there - listed):
+        yield f"{name} does not list {key}"
+
+
 @invariant("a job that has ended has nothing left to run")
 def _ended_jobs(state: State) -> Iterator[str]:
     for name, job in sorted(state.jobs.items()):
         if job.status in FINISHED_JOB:
             for key in job.gangs:
-                if state.gangs[key].phase not in ENDED_GANG:
-                    yield f"{name} is {job.status}, {key} is {state.gangs[key].phase}"
+                gang = state.gangs.get(key)
+                if gang is not None and gang.phase not in ENDED_GANG:
+                    yield f"{name} is {job.status}, {key} is {gang.phase}"
 
 
 @invariant("a gang restarts from its newest committed checkpoint, and never from an older one")
 def _restores(state: State) -> Iterator[str]:
+    newest: dict[str, int] = {}
+    for checkpoint in state.checkpoints.values():
+        if checkpoint.committed:
+            newest[checkpoint.gang] = max(checkpoint.step, newest.get(checkpoint.gang, -1))
     for name, gang in sorted(state.gangs.items()):
-        newest = state.newest_checkpoint(name)
-        if gang.restore_step > (newest.step if newest else -1):
+        if gang.restore_step > newest.get(name, -1):
             yield f"{name} restored step {gang.restore_step}, none so new is committed"
 
 
@@ -184,8 +199,8 @@ def _checkpoints(state: State) -> Iterator[str]:
 def _holds(state: State) -> Iterator[str]:
     for name, gang in sorted(state.gangs.items()):
         for hold in gang.holds:
-            host = state.hosts[hold.host]
-            if host.status not in LIVE_HOST or host.drain or host.quarantine:
+            host = state.hosts.get(hold.host)
+            if host is None or host.status not in LIVE_HOST or host.drain or host.quarantine:
                 yield f"{name} holds a place on {hold.host}"
 
 
@@ -194,8 +209,9 @@ def _slots(state: State) -> Iterator[str]:
     if len(state.slots) != len(state.hosts) or len(state.last_seen_ms) != len(state.slots):
         yield f"{len(state.slots)} slots, {len(state.hosts)} hosts"
     for slot, name in enumerate(state.slots):
-        if state.hosts[name].slot != slot:
-            yield f"{name} at {slot} says {state.hosts[name].slot}"
+        host = state.hosts.get(name)
+        if host is None or host.slot != slot:
+            yield f"{name} at {slot} says {host.slot if host else 'nothing'}"
 
 
 @invariant("what is derived agrees with the rows")
@@ -204,12 +220,16 @@ def _derived(state: State) -> Iterator[str]:
         if (gang.phase == GangPhase.WAITING) != (name in state.waiting):
             yield f"{name} is {gang.phase}"
     for name, host in sorted(state.hosts.items()):
-        expected = host.incarnation if host.status in LIVE_HOST else 0
-        if state.live_incarnations[host.slot] != expected:
-            yield f"{name}: beats of {state.live_incarnations[host.slot]} count"
+        expected = [host.incarnation if host.status in LIVE_HOST else 0]
+        if state.live_incarnations[host.slot : host.slot + 1] != expected:
+            yield f"{name}: beats of {state.live_incarnations[host.slot : host.slot + 1]} count"
     for name in sorted(state.finished):
         if name not in state.jobs:
             yield f"{name} is forgotten"
+    kept = Counter(key for keys in state.checkpoints_by_gang.values() for key in keys)
+    there = Counter(state.checkpoints.keys())
+    for key in sorted((kept - there) + (there - kept)):
+        yield f"checkpoint {key} is listed {kept[key]} times"
 
 
 @invariant("an incident is open only while its gang goes on")

@@ -1,0 +1,306 @@
+"""Each invariant is able to fail: a state is spoilt in one place, and its sentence names the culprit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from msgspec.structs import replace
+
+from coord.core.invariants import INVARIANTS, violations
+from coord.core.state import State
+from coord.model.entities import (
+    Checkpoint,
+    DrainState,
+    FailureCause,
+    GangPhase,
+    Hold,
+    HostStatus,
+    Incident,
+    JobStatus,
+    TaskStatus,
+)
+
+from .driver import Driver
+from .notation import parse
+
+HISTORY = """\
+leader 1
+configure
+host h1 devices=2 cpu_millis=1000 memory_mib=100
+host h2 devices=2 cpu_millis=1000 memory_mib=100
+submit d: t x2 devices=1 cpu_millis=400 spares=1 exclusive | checkpoint_dir=/c
+submit w: t x9 devices=1
+started d/t/*#1
+shard d/t/*#1 step=3
+"""
+
+
+def healthy() -> State:
+    """Two hosts, a running exclusive gang with a spare and a checkpoint, and a job that waits."""
+    driver = Driver(twin=False)
+    for line in HISTORY.splitlines():
+        for event in parse(line, driver.state).events:
+            driver.send(event)
+    return driver.state
+
+
+def _change(state: State, table: str, key: str, **fields: object) -> None:
+    rows = state.table(table)
+    rows[key] = replace(rows[key], **fields)
+
+
+def _two_owners(state: State) -> None:
+    _change(state, "tasks", "d/t/1#1", devices=(0,))
+
+
+def _held_and_taken(state: State) -> None:
+    hold = Hold("h1", True, (0,))
+    _change(state, "gangs", "w/t", holds=(hold,))
+
+
+def _too_much(state: State) -> None:
+    _change(state, "tasks", "d/t/0#1", cpu_millis=900)
+
+
+def _too_much_memory(state: State) -> None:
+    _change(state, "tasks", "d/t/0#1", memory_mib=101)
+
+
+def _listed_but_gone(state: State) -> None:
+    del state.tasks["d/t/0#1"]
+    _change(state, "gangs", "d/t", live=("d/t/1#1",), size=1)
+
+
+def _there_but_not_listed(state: State) -> None:
+    _change(state, "hosts", "h1", tasks=("d/t/0#1",))
+
+
+def _listed_twice(state: State) -> None:
+    _change(state, "hosts", "h1", tasks=("d/t/0#1", "d/t/0#1"))
+
+
+def _runs_on_the_dead(state: State) -> None:
+    _change(state, "hosts", "h1", status=HostStatus.LOST)
+    state.live_incarnations[0] = 0
+
+
+def _given_up_but_counted(state: State) -> None:
+    _change(state, "tasks", "d/t/0#1", status=TaskStatus.UNKILLABLE)
+
+
+def _gone_but_counted(state: State) -> None:
+    _change(state, "gangs", "w/t", live=("w/t/0#1",))
+
+
+def _old_generation_counted(state: State) -> None:
+    _change(state, "gangs", "d/t", generation=2)
+    _change(state, "jobs", "d", generation=2)
+
+
+def _planned_of_no_gang(state: State) -> None:
+    _change(state, "gangs", "d/t", phase=GangPhase.STOPPING)
+
+
+def _planned_of_old_generation(state: State) -> None:
+    _change(state, "gangs", "d/t", generation=2, live=())
+
+
+def _planned_of_nobody(state: State) -> None:
+    _change(state, "tasks", "d/t/0#1", gang="x/y")
+
+
+def _partly_started(state: State) -> None:
+    _change(state, "gangs", "d/t", size=3)
+
+
+def _waits_with_tasks(state: State) -> None:
+    _change(state, "gangs", "d/t", phase=GangPhase.WAITING)
+    state.waiting["d/t"] = None
+
+
+def _runs_twice(state: State) -> None:
+    _change(state, "tasks", "d/t/1#1", index=0)
+
+
+def _lost_and_runs(state: State) -> None:
+    """One is lost and not fenced, the other runs."""
+    _change(state, "tasks", "d/t/1#1", index=0, status=TaskStatus.LOST)
+    _change(state, "gangs", "d/t", awaits_fence=("d/t/1#1",))
+
+
+def _generation_from_nowhere(state: State) -> None:
+    _change(state, "jobs", "d", generation=0)
+
+
+def _gang_of_no_job(state: State) -> None:
+    del state.jobs["w"]
+
+
+def _ended_and_runs(state: State) -> None:
+    _change(state, "jobs", "d", status=JobStatus.COMPLETED)
+    state.finished["d"] = None
+
+
+def _restored_the_future(state: State) -> None:
+    _change(state, "gangs", "d/t", restore_step=4)
+
+
+def _committed_with_holes(state: State) -> None:
+    _change(state, "checkpoints", "d/t#1@3", shards=("d0", ""))
+
+
+def _checkpoint_of_nobody(state: State) -> None:
+    state.checkpoints["x"] = Checkpoint("x/y", 1, 1, "/c", ("",))
+
+
+def _kept_where_no_work_goes(state: State) -> None:
+    _change(state, "hosts", "h2", quarantine="unkillable")
+
+
+def _slot_taken_twice(state: State) -> None:
+    _change(state, "hosts", "h2", slot=0)
+
+
+def _slot_missing(state: State) -> None:
+    state.last_seen_ms.pop()
+
+
+def _not_in_the_queue(state: State) -> None:
+    state.waiting.clear()
+
+
+def _deaf(state: State) -> None:
+    state.live_incarnations[1] = 7
+
+
+def _checkpoint_overlooked(state: State) -> None:
+    state.checkpoints_by_gang.clear()
+
+
+def _gang_unlisted(state: State) -> None:
+    _change(state, "jobs", "d", gangs=())
+
+
+def _gang_missing(state: State) -> None:
+    _change(state, "jobs", "d", gangs=("d/t", "d/s"))
+
+
+def _remembers_the_forgotten(state: State) -> None:
+    state.finished["x"] = None
+
+
+def _open_for_ever(state: State) -> None:
+    state.incidents["1"] = Incident(1, "w", "w/t", 0, FailureCause.USER, "x", "", 1, 0, 0)
+    _change(state, "gangs", "w/t", phase=GangPhase.STOPPED, incident=1)
+    state.waiting.clear()
+
+
+def _drained_and_busy(state: State) -> None:
+    _change(state, "hosts", "h1", drain=DrainState.DRAINED)
+
+
+Spoil = Callable[[State], None]
+SPOILT: dict[str, tuple[tuple[Spoil, str], ...]] = {
+    "no device serves two tasks or is kept for one while another has it": (
+        (_two_owners, "device 0 of h1 is taken 2 times"),
+        (_held_and_taken, "device 0 of h1 is taken 2 times"),
+    ),
+    "a host that never registered anew is not given more than it has": (
+        (_too_much, "h1: 1300 of 1000 and 0 of 100"),
+        (_too_much_memory, "h1: 800 of 1000 and 101 of 100"),
+    ),
+    "a host lists exactly the tasks that take something of it": (
+        (_listed_but_gone, "h1 lists d/t/0#1"),
+        (_there_but_not_listed, "h1 does not list d/t/1#1"),
+        (_listed_twice, "h1 does not list d/t/1#1"),
+    ),
+    "a host that is not live runs nothing that counts": (
+        (_runs_on_the_dead, "d/t/0#1 is running on h1, which is lost"),
+    ),
+    "a gang counts only tasks of its current generation that were not given up": (
+        (_given_up_but_counted, "d/t of generation 1 counts d/t/0#1, unkillable"),
+        (_gone_but_counted, "w/t counts w/t/0#1, which is gone"),
+        (_old_generation_counted, "d/t of generation 2 counts d/t/0#1, running"),
+    ),
+    "a task that runs on a plan belongs to the current generation of an active gang": (
+        (_planned_of_no_gang, "d/t/0#1 is running, its gang stopping"),
+        (_planned_of_old_generation, "d/t/0#1 is running, its gang at generation 2"),
+        (_planned_of_nobody, "d/t/0#1 is running, its gang gone"),
+    ),
+    "a gang is started whole or not at all": (
+        (_partly_started, "d/t has 2 running, 0 done of 3"),
+        (_waits_with_tasks, "d/t is waiting with 2 tasks"),
+    ),
+    "an exclusive task runs once": (
+        (_runs_twice, "d/t/0 may run 2 times"),
+        (_lost_and_runs, "d/t/0 may run 2 times"),
+    ),
+    "generations come from the job's counter": (
+        (_generation_from_nowhere, "d/t is at 1, its job at 0"),
+        (_gang_of_no_job, "w/t has no job"),
+    ),
+    "a job lists exactly its gangs": (
+        (_gang_unlisted, "d does not list d/t"),
+        (_gang_missing, "d lists d/s"),
+    ),
+    "a job that has ended has nothing left to run": (
+        (_ended_and_runs, "d is completed, d/t is running"),
+    ),
+    "a gang restarts from its newest committed checkpoint, and never from an older one": (
+        (_restored_the_future, "d/t restored step 4, none so new is committed"),
+    ),
+    "a committed checkpoint has every shard, all of one generation": (
+        (_committed_with_holes, "d/t#1@3 lacks shards"),
+        (_checkpoint_of_nobody, "x has no gang"),
+    ),
+    "only hosts that take work keep places for gangs": (
+        (_kept_where_no_work_goes, "d/t holds a place on h2"),
+    ),
+    "slots are dense, and each host keeps its own": (
+        (_slot_taken_twice, "h2 at 1 says 0"),
+        (_slot_missing, "2 slots, 2 hosts"),
+    ),
+    "what is derived agrees with the rows": (
+        (_not_in_the_queue, "w/t is waiting"),
+        (_deaf, "h2: beats of [7] count"),
+        (_checkpoint_overlooked, "checkpoint d/t#1@3 is listed 0 times"),
+        (_remembers_the_forgotten, "x is forgotten"),
+    ),
+    "an incident is open only while its gang goes on": (
+        (_open_for_ever, "w/t has ended with incident 1 open"),
+    ),
+    "a drained host is empty": ((_drained_and_busy, "h1 has 2 tasks"),),
+}
+
+CASES = [
+    pytest.param(sentence, spoil, offender, id=spoil.__name__.strip("_"))
+    for sentence, spoilt in SPOILT.items()
+    for spoil, offender in spoilt
+]
+
+
+def test_a_healthy_state_violates_nothing() -> None:
+    assert violations(healthy()) == []
+
+
+def test_every_invariant_is_spoilt_at_least_once() -> None:
+    """A new invariant comes with a state that violates it."""
+    assert sorted(SPOILT) == sorted(INVARIANTS)
+
+
+@pytest.mark.parametrize("table", ["hosts", "jobs", "gangs", "tasks", "checkpoints"])
+def test_checks_survive_what_they_are_to_find(table: str) -> None:
+    """A state with holes in it is reported, whatever is missing, and never makes a check crash."""
+    for key in list(healthy().table(table)):
+        state = healthy()
+        del state.table(table)[key]
+        assert violations(state), f"{key} is missing and nobody notices"
+
+
+@pytest.mark.parametrize(("sentence", "spoil", "offender"), CASES)
+def test_an_invariant_can_fail(sentence: str, spoil: Spoil, offender: str) -> None:
+    """Its sentence appears, with the ids of the offender."""
+    state = healthy()
+    spoil(state)
+    assert f"{sentence}: {offender}" in violations(state)
