@@ -72,6 +72,9 @@ class PosixRunner:
         self._oom = oom or OomWatch(lambda: read_kills(counter))
         if owns_process:
             kernel.become_subreaper()
+            if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
+                # Inherited from whoever started us; children would vanish without a status.
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
     def on_exit(self, callback: ExitCallback) -> None:
         self._callback = callback

@@ -2,8 +2,8 @@
 
 `plan.json` is the newest plan; it is obeyed under the incarnation of the newest registration.
 `events.jsonl` gets every event, registrations as `{"type":"Registered",...}` among them.
-`away` existing means that the coordinator cannot be reached. The third argument is the lease in
-milliseconds; 0 is for the default one, and no keeper.
+`away` existing means that the coordinator cannot be reached. The arguments are the two
+directories, the lease in milliseconds, and `keeper` or `alone`.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class FileChannel(FakeChannel):
     def __init__(self, directory: Path) -> None:
         super().__init__()
         self._directory = directory
+        self._beat_at = 0.0
         self._events = directory / "events.jsonl"
 
     def _append(self, line: bytes) -> None:
@@ -51,12 +52,15 @@ class FileChannel(FakeChannel):
         found = {one.task: one.running for one in tasks}
         line = {"type": "Registered", "incarnation": self.incarnation, "tasks": found}
         self._append(msgspec.json.encode(line))
+        self._beat_at = asyncio.get_running_loop().time()
         self._acknowledge()
         return self.incarnation
 
     def _acknowledge(self) -> None:
+        """The beat of the last time is in the log; the next one goes out."""
         lease_s = self.settings.lease_ms / 1000
-        self.lease_deadline = asyncio.get_running_loop().time() + lease_s
+        self.lease_deadline = self._beat_at + lease_s
+        self._beat_at = asyncio.get_running_loop().time()
 
     async def plans(self) -> AsyncIterator[HostPlan | Superseded]:
         last = b""
@@ -79,18 +83,18 @@ class FileChannel(FakeChannel):
         return (self._directory / "away").exists()
 
 
-async def main(data_dir: Path, coordinator: Path, lease_ms: int) -> None:
-    config = config_for(data_dir, owns_process=True, keeper=lease_ms > 0)
+async def main(data_dir: Path, coordinator: Path, lease_ms: int, keeper: bool) -> None:
+    config = config_for(data_dir, owns_process=True, keeper=keeper)
     disk = Records(data_dir, config.host, os.urandom(16).hex(), boot_id())
     notes = ExitNotes(data_dir)
     runner = PosixRunner(disk.identity.agent, owns_process=True, notes=notes)
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     channel = FileChannel(coordinator)
-    if lease_ms:
-        channel.settings = Settings(lease_ms=lease_ms)
+    channel.settings = Settings(lease_ms=lease_ms)
     await Daemon(config, disk, channel, runner).run(stop)
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])))
+    data, coordinator, lease, with_keeper = sys.argv[1:]
+    asyncio.run(main(Path(data), Path(coordinator), int(lease), with_keeper == "keeper"))

@@ -21,8 +21,8 @@ from tests.agent.support import PATIENCE_S, plan
 class Host:
     """A data directory, a coordinator that is a directory, and at most one agent process."""
 
-    def __init__(self, root: Path, lease_ms: int = 0) -> None:
-        self.lease_ms = lease_ms
+    def __init__(self, root: Path, lease_ms: int = 6_000, keeper: bool = False) -> None:
+        self._how = [str(lease_ms), "keeper" if keeper else "alone"]
         self.data = root / "data"
         self.coordinator = root / "coordinator"
         self.data.mkdir()
@@ -41,7 +41,7 @@ class Host:
     def command(self) -> list[str]:
         """To start the agent."""
         program = [sys.executable, "-m", "tests.agent.agent_process"]
-        return [*program, str(self.data), str(self.coordinator), str(self.lease_ms)]
+        return [*program, str(self.data), str(self.coordinator), *self._how]
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         assert self.agent is not None

@@ -37,6 +37,9 @@ class FakeChannel:
         self.on_log_read: Any = None
         self.lease_deadline: float | None = None
         self.incarnation = 0
+        self.refuse: Rejected | None = None
+        """What registrations are answered with, if not with an incarnation."""
+        self.refused = 0
         self.registrations: list[tuple[TaskFound, ...]] = []
         self.events: list[AnyEvent] = []
         self.reachable = asyncio.Event()
@@ -49,6 +52,9 @@ class FakeChannel:
     async def register(self, tasks: Iterable[TaskFound] = ()) -> int:
         found = tuple(tasks)
         await self.reachable.wait()
+        if self.refuse is not None:
+            self.refused += 1
+            raise self.refuse
         self.incarnation += 1
         self.registrations.append(found)
         return self.incarnation
@@ -164,10 +170,13 @@ def config_for(data_dir: Path, **fields: Any) -> AgentConfig:
 
 @contextlib.asynccontextmanager
 async def running(
-    config: AgentConfig, channel: FakeChannel, runner: ProcessRunner | None = None
+    config: AgentConfig,
+    channel: FakeChannel,
+    runner: ProcessRunner | None = None,
+    disk: Records | None = None,
 ) -> AsyncIterator[Daemon]:
     """An agent in this process, until the end of the block."""
-    disk = Records(config.data_dir, config.host, uuid.uuid4().hex, boot_id())
+    disk = disk or Records(config.data_dir, config.host, uuid.uuid4().hex, boot_id())
     runner = runner or PosixRunner(disk.identity.agent, owns_process=config.owns_process)
     daemon = Daemon(config, disk, channel, runner)
     stop = asyncio.Event()

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -165,6 +166,28 @@ def test_an_outage_of_the_coordinator_disturbs_nothing(host: Host) -> None:
     assert list(host.of("Registered")[1]["tasks"]) == [key(), key(1)]
     assert host.of("TaskExited", key(1))[0]["signal"] == signal.SIGKILL
     assert not host.of("TaskExited", key())
+
+
+def test_a_stopped_agent_looks_at_the_clock_first(tmp_path: Path) -> None:
+    """SIGSTOP for longer than the lease, without a keeper: on waking, before it hears that all is
+    well again, the agent ends its exclusive task, which may run elsewhere by now."""
+    host = Host(tmp_path, lease_ms=1_500)
+    try:
+        host.start()
+        host.want(order(("sleep", "1000"), exclusive=True), order(("sleep", "1000"), index=1))
+        host.pid_of(key())
+        other = host.pid_of(key(1))
+        assert host.agent is not None
+        host.agent.send_signal(signal.SIGSTOP)
+        stopped = time.monotonic()
+        host.until(lambda: time.monotonic() > stopped + 1.6)
+        host.agent.send_signal(signal.SIGCONT)
+        host.until(lambda: host.of("TaskReaped", key()))
+        assert "exclusive" in host.of("TaskExited", key())[0]["error"]
+        assert read_entry(other) is not None
+        assert not host.of("TaskExited", key(1))
+    finally:
+        host.clean()
 
 
 def test_two_agents_do_not_share_a_directory(host: Host) -> None:

@@ -225,6 +225,35 @@ asyncio.run(main())
     assert (done.stdout, done.stderr) == ("reaped\n", "")
 
 
+def test_an_ignored_sigchld_is_not_inherited(tmp_path: Path) -> None:
+    """Some parents ignore SIGCHLD; then every child would seem to exit with 0."""
+    code = f"""
+import asyncio, os, pathlib, signal
+from coord.agent.ports import LaunchSpec
+from coord.agent.runner import PosixRunner
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+root = pathlib.Path({str(tmp_path)!r})
+
+async def main():
+    runner = PosixRunner({AGENT!r}, owns_process=True)
+    ended = asyncio.get_running_loop().create_future()
+    runner.on_exit(lambda task, status: ended.set_result(status.exit_code))
+    command = ('sh', '-c', 'exit 3')
+    runner.launch(LaunchSpec('t', command, dict(os.environ), '', root / 'o', root / 'e'))
+    print(await ended)
+
+asyncio.run(main())
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("3\n", "")
+
+
 class Stubborn:
     """A runner whose one process cannot be killed, until told that it can."""
 
