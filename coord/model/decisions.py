@@ -259,7 +259,7 @@ class IncidentOpened(Decision, frozen=True):
 
 
 class CauseRevised(Decision, frozen=True):
-    """While its tasks stop, better evidence showed who was to blame; the restart is counted there."""
+    """While its tasks stop, better evidence showed who was to blame: the restart counts there."""
 
     incident: int
     job: str

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from coord.model.canonical import canonical
 from coord.model.settings import Settings
 from coord.model.spec import JobSpec
 
@@ -19,11 +20,14 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field
 # The cluster
 
 
-class ClusterConfigured(Event, frozen=True, omit_defaults=False):
+class ClusterConfigured(Event, frozen=True):
     """The first leader recorded what the cluster is called and how it judges."""
 
     cluster: str
     settings: Settings = Settings()
+
+    def __post_init__(self) -> None:
+        canonical(self)
 
 
 class LeaderElected(Event, frozen=True):

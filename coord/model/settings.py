@@ -3,11 +3,13 @@ same."""
 
 import msgspec
 
+from coord.model.canonical import canonical
+
 LONGEST_MS = 1_000_000_000
 """No duration is longer (11 days), so that sums of them never leave 64 bits."""
 
 
-class Settings(msgspec.Struct, frozen=True):
+class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     """Every duration is in milliseconds of log time; shares are in thousandths.
 
     A host is suspected after `suspect_ms` of silence and lost after `lease_ms`. Its agent ends
@@ -38,6 +40,9 @@ class Settings(msgspec.Struct, frozen=True):
     """Clients whose outcomes are remembered; the one idle for longest is forgotten first."""
     finished_jobs_kept: int = 1_000
     """Ended jobs that stay visible; the one that ended first is forgotten first."""
+
+    def __post_init__(self) -> None:
+        canonical(self)
 
     def problems(self) -> list[str]:
         """What is wrong with these settings, as sentences; empty when they may be used."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from coord.model.canonical import canonical
 from coord.model.settings import LONGEST_MS
 
 # Nothing here leaves out defaults when encoded: msgspec compares them by identity, so two equal
@@ -13,15 +14,18 @@ NAME_LENGTH_LIMIT = 63
 REPLICAS_LIMIT = 65_536
 
 
-class Resources(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Resources(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """What one replica takes: whole devices, thousandths of a CPU, mebibytes of memory."""
 
     devices: int = 0
     cpu_millis: int = 0
     memory_mib: int = 0
 
+    def __post_init__(self) -> None:
+        canonical(self)
 
-class RestartPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+
+class RestartPolicy(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """How often a gang may restart for each cause before its job fails, and how fast.
 
     The first restart is immediate; the n-th without progress in between waits
@@ -36,8 +40,11 @@ class RestartPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     backoff_ms: int = 1_000
     backoff_max_ms: int = 60_000
 
+    def __post_init__(self) -> None:
+        canonical(self)
 
-class RoleSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+
+class RoleSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """A number of equal tasks.
 
     `gang`: all start, stop and restart together, under one generation; otherwise each task on its
@@ -64,6 +71,9 @@ class RoleSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hang_ms: int = 0
     """Without progress for this long after its first progress, a gang has hung; 0: never."""
 
+    def __post_init__(self) -> None:
+        canonical(self)
+
     @property
     def smallest(self) -> int:
         return self.min_replicas or self.replicas
@@ -73,13 +83,16 @@ class RoleSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.max_replicas or self.replicas
 
 
-class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """A named set of roles. `checkpoint_dir` is where its workers save, visible to all of them."""
 
     name: str
     roles: tuple[RoleSpec, ...]
     restart: RestartPolicy = RestartPolicy()
     checkpoint_dir: str = ""
+
+    def __post_init__(self) -> None:
+        canonical(self)
 
     def role(self, name: str) -> RoleSpec | None:
         return next((role for role in self.roles if role.name == name), None)
