@@ -49,6 +49,7 @@ _FIRST_RETRY_S = 0.05
 _LAST_RETRY_S = 1.0
 _SECOND_DIALLER_S = 0.3
 _YOUNG_S = 1.0
+_TELL_AGAIN_S = 60.0
 _BROKEN = (OSError, ConnectionEnded, FrameRefused, PeerRefused, TimeoutError)
 
 
@@ -89,6 +90,7 @@ class TcpNetwork:
         self._links: dict[int, _Link] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._fetcher = Fetcher()
+        self._told_until_s: dict[str, float] = {}
         self._epoch = 0
         self._running = False
 
@@ -220,8 +222,16 @@ class TcpNetwork:
         return stream, peer
 
     def _tell_refusal(self, error: BaseException, remote: str) -> None:
-        if isinstance(error, PeerRefused | FrameRefused | NotLoopback) and self._running:
-            log.warning("peer refused", node=self._own.node, remote=remote, why=str(error))
+        """Once a minute for each reason: who is refused comes again every second."""
+        if not isinstance(error, PeerRefused | FrameRefused | NotLoopback) or not self._running:
+            return
+        now_s, why = asyncio.get_running_loop().time(), str(error)
+        if now_s < self._told_until_s.get(why, 0.0):
+            return
+        if len(self._told_until_s) > 1000:
+            self._told_until_s.clear()
+        self._told_until_s[why] = now_s + _TELL_AGAIN_S
+        log.warning("peer refused", node=self._own.node, remote=remote, why=why)
 
     # Being dialled
 

@@ -20,6 +20,7 @@ import structlog
 from coord.raft.handshake import peer_context
 from coord.raft.ports import Committed, Member
 from coord.raft.pysyncobj_log import PySyncObjLog
+from coord.raft.timings import RaftTimings
 from coord.store.environment import Environment, Identity
 from tests.raft.fakes import ListMachine
 
@@ -71,6 +72,7 @@ async def serve(config: dict[str, Any]) -> None:
         environment,
         rng=random.Random(),
         ssl_context=peer_context(*config["tls"]) if config.get("tls") else None,
+        timings=RaftTimings(**config.get("timings", {})),
         joins=config.get("joins", False),
     )
     log.on_halt(lambda error: say(halted=repr(error)))
