@@ -36,6 +36,8 @@ from coord.model.channel import LogChunk, LogRead
 
 TICK_S = 1.0
 REGISTER_AGAIN_S = 2.0
+OUTAGE_BEATS = 3
+OUTAGE_LEAST_S = 1.0
 FLUSH_S = 5.0
 """How long a stopping agent waits for its last reports to be decided."""
 
@@ -92,7 +94,13 @@ class Daemon:
             notes=ExitNotes(data_dir),
             unkillable_s=config.unkillable_s,
         )
-        desk = Desk(config.host, self.tasks.records, self._reporter, self.tasks.is_ending)
+        desk = Desk(
+            config.host,
+            self.tasks.records,
+            self._reporter,
+            self.tasks.is_ending,
+            self._is_outage,
+        )
         self.socket_path = socket_path
         self._socket = WorkerSocket(socket_path, desk, self._spawn)
         channel.on_log_read = self._read_log
@@ -162,6 +170,16 @@ class Daemon:
             log.info("registered", incarnation=incarnation, tasks=[one.task for one in found])
             self.tasks.registered(incarnation, found)
             return
+
+    def _is_outage(self) -> bool:
+        """Whether heartbeats have gone unanswered for so long that something is wrong."""
+        deadline = self._channel.lease_deadline
+        if deadline is None:
+            return True
+        settings = self._channel.settings
+        heard_s = deadline - settings.lease_ms / 1000
+        quiet_s = asyncio.get_running_loop().time() - heard_s
+        return quiet_s > max(OUTAGE_BEATS * settings.heartbeat_ms / 1000, OUTAGE_LEAST_S)
 
     async def _read_log(self, request: LogRead) -> LogChunk:
         record = self.tasks.records.get(request.task)

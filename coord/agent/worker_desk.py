@@ -11,7 +11,11 @@ from coord.client.errors import CoordError, Rejected
 from coord.model import events
 from coord.model.rejections import Rejection
 
-CHECKPOINT_TIMEOUT_S = 10.0
+DECISION_S = 10.0
+"""How long a worker waits for the coordinator to record its checkpoint."""
+OUTAGE_DECISION_S = 1.0
+"""The same while nothing is heard of the coordinator: training need not stand still for that long
+at each checkpoint. The report goes out all the same once somebody takes it."""
 
 
 class Desk:
@@ -23,8 +27,10 @@ class Desk:
         records: Mapping[str, TaskRecord],
         reporter: Reporter,
         is_ending: Callable[[str], bool],
+        is_outage: Callable[[], bool],
     ) -> None:
         self._is_ending = is_ending
+        self._is_outage = is_outage
         self._host = host
         self._records = records
         self._reporter = reporter
@@ -49,12 +55,12 @@ class Desk:
                 )  # fmt: skip
             return events.CheckpointBegun(self._host, incarnation, task, line.step, line.path)
 
+        patience_s = OUTAGE_DECISION_S if self._is_outage() else DECISION_S
         try:
-            await self._reporter.request(event, CHECKPOINT_TIMEOUT_S)
+            await self._reporter.request(event, patience_s)
         except TimeoutError:
             raise Refusal(
-                f"the coordinator decided nothing within {CHECKPOINT_TIMEOUT_S:g} s; it may still "
-                "be recorded"
+                f"the coordinator decided nothing within {patience_s:g} s; it may still be recorded"
             ) from None
         except Rejected as error:
             # Every rank says that the checkpoint has begun; the first was enough.

@@ -72,6 +72,7 @@ async def connected(daemon: Daemon, task: str = "") -> AsyncIterator[Connection]
 @contextlib.asynccontextmanager
 async def with_a_task(tmp_path: Path) -> AsyncIterator[tuple[FakeChannel, Daemon]]:
     channel = FakeChannel()
+    channel.lease_deadline = asyncio.get_running_loop().time() + 60
     async with running(config_for(tmp_path, stop_tasks=True), channel) as daemon:
         channel.deliver(plan(order(("sleep", "1000"), grace_ms=0), version=1))
         await until(lambda: channel.of(key()) == ["TaskStarted"])
@@ -164,6 +165,22 @@ async def test_a_checkpoint_is_answered_once_decided(tmp_path: Path) -> None:
         answer = await worker.say(type="checkpoint_begun", step=4, path="/c/4")
         assert not answer["ok"]
         assert "step_went_back" in answer["error"]
+
+
+async def test_an_outage_holds_no_checkpoint_up_for_long(tmp_path: Path) -> None:
+    """No heartbeat was answered for a while: the worker is told so within moments, and the report
+    is made all the same once the coordinator is back, before what follows it."""
+    async with with_a_task(tmp_path) as (channel, daemon), connected(daemon, key()) as worker:
+        channel.reachable.clear()
+        channel.lease_deadline = asyncio.get_running_loop().time() + 0.1
+        answer = await worker.say(type="checkpoint_begun", step=5, path="/c/5")
+        assert answer == {
+            "ok": False,
+            "error": "the coordinator decided nothing within 1 s; it may still be recorded",
+        }
+        channel.reachable.set()
+        channel.decide_all()
+        assert channel.one(CheckpointBegun, key()).step == 5
 
 
 async def test_a_checkpoint_survives_a_new_registration(tmp_path: Path) -> None:
