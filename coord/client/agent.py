@@ -57,7 +57,8 @@ REFUSALS = 8
 """After so many pauses in a row without a decision, another server is tried: this one's disk may
 be full."""
 BACKOFF_FIRST_S = 0.2
-BACKOFF_LIMIT_S = 15.0
+BACKOFF_LIMIT_S = 1.5
+"""Until the cluster's lease is known; from then on a quarter of that."""
 
 ReadLog = Callable[[LogRead], Awaitable[LogChunk]]
 
@@ -325,12 +326,12 @@ class Agent:
     def _give_up_if_silent(self, channel: Channel, now_s: float) -> None:
         """A server cut off from the others accepts beats and acknowledges none: try the next one.
 
-        The longer no server has worked, the longer each is given, so that an outage of the whole
-        cluster does not keep its agents moving about.
+        After one that did not work each is given twice as long, which is still well within a lease:
+        the next server may be one that counts.
         """
         lease_s = self.settings.lease_ms / 1000
         patience_s = max(lease_s / 3, 2.5 * self.settings.heartbeat_ms / 1000)
-        patience_s *= 2 ** min(self._backoff.failures, 4)
+        patience_s *= 2 ** min(self._backoff.failures, 1)
         waiting_s = self._beats.waiting_since_s
         if self._incarnation and waiting_s is not None and now_s - waiting_s > patience_s:
             raise ChannelClosed(f"{channel.server} acknowledged no beat for {patience_s:g} s")
@@ -362,6 +363,8 @@ class Agent:
     def _on_welcome(self, welcome: Welcome) -> None:
         self.settings = welcome.settings
         self._beats.period_s = welcome.settings.heartbeat_ms / 1000
+        # After an outage a new leader gives every host one lease to be heard again.
+        self._backoff.limit_s = max(welcome.settings.lease_ms / 4_000, 2 * BACKOFF_FIRST_S)
         self._applied_index = max(self._applied_index, welcome.applied_index)
 
     def _on_result(self, result: Result) -> None:

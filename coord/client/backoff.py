@@ -14,12 +14,12 @@ class Backoff:
     def __init__(self, rng: random.Random, first_s: float, limit_s: float) -> None:
         self._rng = rng
         self._first_s = first_s
-        self._limit_s = limit_s
+        self.limit_s = limit_s
         self.failures = 0
 
     def next_s(self) -> float:
         """The wait after one more failure: between half of and the whole of the doubled bound."""
-        bound_s = min(self._limit_s, self._first_s * 2.0 ** min(self.failures, 32))
+        bound_s = min(self.limit_s, self._first_s * 2.0 ** min(self.failures, 32))
         self.failures += 1
         return bound_s * self._rng.uniform(0.5, 1.0)
 

@@ -414,8 +414,8 @@ def test_an_agent_spreads_its_attempts_while_no_server_answers() -> None:
 
     times = run(story())
     gaps = [later - earlier for earlier, later in pairwise(times)]
-    assert max(gaps) <= 15.1
-    assert min(gaps[8:]) >= 7.5
+    assert max(gaps) <= 1.6
+    assert min(gaps[8:]) >= 0.7
     assert gaps[0] < 0.3
 
 
@@ -445,7 +445,7 @@ def test_a_fleet_comes_back_spread_out_after_its_server_died() -> None:
         sum(1 for at in times if start <= at < start + 0.05) for start in times[:: len(times) // 50]
     )
     assert busiest < 150
-    assert len(times) < 200 * 12
+    assert len(times) < 200 * 30
 
 
 def test_a_closed_agent_answers_everything_and_cannot_be_used() -> None:
