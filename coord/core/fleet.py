@@ -14,16 +14,20 @@ def usable(host: Host) -> bool:
     return host.status == HostStatus.UP and not host.drain and not host.quarantine
 
 
-def take(step: Step, task: Task) -> None:
-    """The task occupies its host from now on; the host's plan has it."""
-    host = step.state.hosts[task.host]
-    tasks = (*host.tasks, task.key)
-    step.state.tasks.put(task.key, task)
-    step.state.put_host(replace(host, tasks=tasks, plan_version=step.entry.index))
+def take(step: Step, tasks: list[Task]) -> None:
+    """The tasks occupy their hosts from now on; the hosts' plans have them."""
+    state = step.state
+    new: dict[str, list[str]] = {}
+    for task in tasks:
+        state.tasks.put(task.key, task)
+        new.setdefault(task.host, []).append(task.key)
+    for name, keys in new.items():
+        host = state.hosts[name]
+        state.put_host(replace(host, tasks=(*host.tasks, *keys), plan_version=step.entry.index))
 
 
 def release(step: Step, task: Task) -> None:
-    """The task is gone for good; what it took is free."""
+    """The task is gone for good; what it took is free, unless the caller keeps it for the gang."""
     state = step.state
     state.tasks.drop(task.key)
     host = state.hosts[task.host]
@@ -31,7 +35,6 @@ def release(step: Step, task: Task) -> None:
         tasks = tuple(key for key in host.tasks if key != task.key)
         state.put_host(replace(host, tasks=tasks, plan_version=step.entry.index))
     look_if_drained(step, task.host)
-    step.scheduling = True
 
 
 def change(step: Step, task: Task) -> None:

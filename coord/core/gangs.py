@@ -53,7 +53,13 @@ from coord.model.entities import (
 from coord.model.spec import RoleSpec
 
 ACTIVE = (GangPhase.STARTING, GangPhase.RUNNING)
+COUNTED = (TaskStatus.PLACED, TaskStatus.RUNNING, TaskStatus.STOPPING, TaskStatus.EXITED)
 _GIVEN_WORK = (TaskStatus.PLACED, TaskStatus.RUNNING)
+
+
+def counts(gang: Gang, task: Task) -> bool:
+    """The task is one of `gang.live`. (Told from its row: a gang may have many thousands.)"""
+    return task.generation == gang.generation and task.status in COUNTED
 
 
 def role_of(step: Step, gang: Gang) -> RoleSpec:
@@ -268,11 +274,14 @@ def task_gone(step: Step, task: Task) -> None:
     gang = state.gangs.get(task.gang)
     fleet.release(step, task)
     if gang is None:
+        step.scheduling = True
         return
-    if task.key in gang.live:
+    held = len(gang.holds)
+    if counts(gang, task):
         gang = _without(gang, task.key)
         if gang.phase in ACTIVE and task.status in _GIVEN_WORK:
             state.put_gang(fleet.hold_place(step, gang, task))
+            step.scheduling = True
             detail = "reaped without an exit"
             why = FailureCause.UNKNOWN
             fail_gang(step, gang.key, why, task.key, detail, step.now_ms, step.cause)
@@ -280,6 +289,8 @@ def task_gone(step: Step, task: Task) -> None:
         if gang.phase == GangPhase.STOPPING and not gang.stop_final:
             gang = fleet.hold_place(step, gang, task)
         state.put_gang(gang)
+    if len(gang.holds) == held:
+        step.scheduling = True  # Its place is free for everybody.
     _unfence(step, task.key, gang.key)
     settle(step, gang.key)
 
@@ -298,7 +309,7 @@ def tasks_vanished(step: Step, tasks: list[Task], last_seen_ms: int, why: str) -
         if gang is None:
             continue
         broken.setdefault(gang.key, "")
-        if task.key in gang.live:
+        if counts(gang, task):
             state.put_gang(_without(gang, task.key))
             if task.status in _GIVEN_WORK and not broken[gang.key]:
                 broken[gang.key] = task.key
@@ -323,7 +334,7 @@ def task_abandoned(step: Step, task: Task) -> None:
     fleet.change(step, replace(task, status=TaskStatus.UNKILLABLE))
     fleet.quarantine(step, task.host, f"unkillable task {task.key}", cause)
     gang = state.gangs.get(task.gang)
-    if gang is None or task.key not in gang.live:
+    if gang is None or not counts(gang, task):
         return
     gang = _without(gang, task.key)
     if role_of(step, gang).exclusive:
@@ -343,7 +354,7 @@ def tasks_lost(step: Step, host: Host, cause: FailureCause, why: str) -> None:
         task = state.tasks[key]
         state.tasks.put(key, replace(task, status=TaskStatus.LOST))
         gang = state.gangs.get(task.gang)
-        if gang is None or key not in gang.live:
+        if gang is None or not counts(gang, task):
             continue
         gang = _without(gang, key)
         if role_of(step, gang).exclusive and not task.succeeded:
@@ -418,7 +429,7 @@ def heard_again(step: Step, task: Task) -> None:
         state.tasks.put(task.key, replace(task, stop_deadline_ms=deadline_ms))
     state.timers.arm("task", task.key, step.now_ms)
     gang = state.gangs.get(task.gang)
-    if gang is None or task.key not in gang.live or not gang.progress_ms:
+    if gang is None or not counts(gang, task) or not gang.progress_ms:
         return
     state.put_gang(replace(gang, progress_ms=max(step.now_ms, 1)))
     state.timers.arm("gang", gang.key, step.now_ms)
@@ -449,7 +460,8 @@ def _look_for_hang(step: Step, gang: Gang) -> None:
 
 
 def _without(gang: Gang, key: str) -> Gang:
-    return replace(gang, live=tuple(kept for kept in gang.live if kept != key))
+    at = gang.live.index(key)
+    return replace(gang, live=(*gang.live[:at], *gang.live[at + 1 :]))
 
 
 def _unfence(step: Step, key: str, gang_key: str) -> None:

@@ -30,6 +30,12 @@ class Room:
         self.cpu_millis = host.cpu_millis
         self.memory_mib = host.memory_mib
 
+    def copy(self) -> Room:
+        room = Room.__new__(Room)
+        room.host, room.devices = self.host, self.devices
+        room.cpu_millis, room.memory_mib = self.cpu_millis, self.memory_mib
+        return room
+
     def fits(self, need: Resources) -> bool:
         return self.replicas(need, 1) == 1
 
@@ -89,16 +95,31 @@ class Refusal(msgspec.Struct, frozen=True):
 
 def rooms_of(state: State) -> dict[str, Room]:
     """What is free on every usable host, holds counted as taken."""
-    rooms = {name: Room(host) for name, host in state.hosts.items() if usable(host)}
-    for name, room in rooms.items():
-        for key in state.hosts[name].tasks:
-            task = state.tasks[key]
-            room.take(task.devices, task.cpu_millis, task.memory_mib)
+    rooms = {
+        name: _room_beside_tasks(state, host).copy()
+        for name, host in state.hosts.items()
+        if usable(host)
+    }
     for gang in state.gangs.values():
-        for hold in gang.holds:
-            if hold.host in rooms:
-                rooms[hold.host].take(hold.devices, hold.cpu_millis, hold.memory_mib)
+        if gang.holds:
+            _take_holds(rooms, gang)
     return rooms
+
+
+def _room_beside_tasks(state: State, host: Host) -> Room:
+    """Counted once for each row of the host: whatever a task takes or leaves, changes that row."""
+    known: Room | None = state.rooms.get(host.host)
+    if known is not None:
+        return known
+    room = Room(host)
+    tasks = [state.tasks[key] for key in host.tasks]
+    room.take(
+        [device for task in tasks for device in task.devices],
+        sum(task.cpu_millis for task in tasks),
+        sum(task.memory_mib for task in tasks),
+    )
+    state.rooms[host.host] = room
+    return room
 
 
 def place(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coord.core.state import LIVE_HOST, State
-from coord.model.entities import Gang, Host, Task, TaskStatus
+from coord.model.entities import Gang, Task, TaskStatus
 from coord.model.plans import Action, HostPlan, TaskOrder
 from coord.model.spec import RoleSpec
 
@@ -19,11 +19,21 @@ def host_plan(state: State, name: str) -> HostPlan:
     if host is None or host.status not in LIVE_HOST:
         incarnation = host.incarnation if host else 0
         return HostPlan(name, incarnation, host.plan_version if host else 0)
-    orders = tuple(_order(state, host, state.tasks[key]) for key in host.tasks)
+    seats: dict[str, Seats] = {}
+    orders = tuple(_order(state, state.tasks[key], name, seats) for key in host.tasks)
     return HostPlan(name, host.incarnation, host.plan_version, orders)
 
 
-def _order(state: State, host: Host, task: Task) -> TaskOrder:
+class Seats:
+    """How the ranks of a gang lie on one host: looked up once a plan, not once a task."""
+
+    def __init__(self, gang: Gang, host: str) -> None:
+        here = [rank for rank, name in enumerate(gang.hosts) if name == host]
+        self.local_ranks = {rank: local_rank for local_rank, rank in enumerate(here)}
+        self.group_rank = list(dict.fromkeys(gang.hosts)).index(host)
+
+
+def _order(state: State, task: Task, host: str, seats: dict[str, Seats]) -> TaskOrder:
     gang = state.gangs.get(task.gang)
     role = state.jobs[task.job].spec.role(task.role) if task.job in state.jobs else None
     if gang is None or role is None or task.status not in _TO_RUN:
@@ -37,6 +47,8 @@ def _order(state: State, host: Host, task: Task) -> TaskOrder:
             grace_ms=task.stop_grace_ms,
             exclusive=role.exclusive if role else False,
         )
+    if gang.key not in seats:
+        seats[gang.key] = Seats(gang, host)
     return TaskOrder(
         task=task.key,
         job=task.job,
@@ -47,7 +59,7 @@ def _order(state: State, host: Host, task: Task) -> TaskOrder:
         grace_ms=role.grace_ms,
         exclusive=role.exclusive,
         command=role.command,
-        env=_environment(state, gang, role, task),
+        env=_environment(state, gang, role, task, seats[gang.key]),
         workdir=role.workdir,
         devices=task.devices,
         ports=(gang.port,) if gang.port and _rank(gang, task) == 0 else (),
@@ -58,11 +70,11 @@ def _rank(gang: Gang, task: Task) -> int:
     return task.index if gang.index < 0 else 0
 
 
-def _environment(state: State, gang: Gang, role: RoleSpec, task: Task) -> dict[str, str]:
+def _environment(
+    state: State, gang: Gang, role: RoleSpec, task: Task, seats: Seats
+) -> dict[str, str]:
     job = state.jobs[task.job]
     rank = _rank(gang, task)
-    here = [index for index, name in enumerate(gang.hosts) if name == task.host]
-    groups = list(dict.fromkeys(gang.hosts))
     leader = state.hosts[gang.hosts[0]]
     devices = ",".join(str(device) for device in task.devices)
     env = {
@@ -70,9 +82,9 @@ def _environment(state: State, gang: Gang, role: RoleSpec, task: Task) -> dict[s
         **role.env,
         "RANK": str(rank),
         "WORLD_SIZE": str(gang.size),
-        "LOCAL_RANK": str(here.index(rank)),
-        "LOCAL_WORLD_SIZE": str(len(here)),
-        "GROUP_RANK": str(groups.index(task.host)),
+        "LOCAL_RANK": str(seats.local_ranks[rank]),
+        "LOCAL_WORLD_SIZE": str(len(seats.local_ranks)),
+        "GROUP_RANK": str(seats.group_rank),
         "ROLE_RANK": str(rank),
         "ROLE_WORLD_SIZE": str(gang.size),
         "MASTER_ADDR": leader.address,

@@ -8,7 +8,7 @@ from coord.core import fleet
 from coord.core.checkpoints import drop_unfinished
 from coord.core.gangs import role_of
 from coord.core.incidents import incident_placed
-from coord.core.placement import Plan, Refusal, place, refusal, rooms_of
+from coord.core.placement import Plan, Refusal, Room, place, refusal, rooms_of
 from coord.core.step import Step
 from coord.model.decisions import JobQueued, Placement, SpareActivated, TasksPlaced
 from coord.model.entities import Gang, GangPhase, JobStatus, QueueReason, Task, TaskStatus
@@ -25,7 +25,7 @@ def schedule(step: Step) -> None:
 def _place_waiting(step: Step) -> bool:
     """Look at the queue once. True when a gang left a place that it had kept, maybe for another."""
     state = step.state
-    rooms = rooms_of(state)
+    rooms: dict[str, Room] | None = None
     left_places = False
     refused: dict[tuple[Resources, int], Refusal] = {}
     for key in sorted(state.waiting, key=lambda key: _rank(step, key)):
@@ -33,6 +33,7 @@ def _place_waiting(step: Step) -> bool:
         if gang.not_before_ms > step.now_ms:
             _queue(step, gang, QueueReason.BACKOFF, f"until {gang.not_before_ms} ms of log time")
             continue
+        rooms = rooms_of(state) if rooms is None else rooms
         role = role_of(step, gang)
         need = role.resources
         smallest = min(role.smallest if gang.index < 0 else 1, gang.desired)
@@ -76,7 +77,7 @@ def _start(step: Step, gang: Gang, plan: Plan) -> None:
     state.put_job(replace(job, generation=generation, status=_status(job.status)))
     drop_unfinished(step, gang)
     saved = state.newest_checkpoint(gang.key)
-    keys = []
+    keys, tasks = [], []
     for at, spot in enumerate(plan.places):
         index = at if gang.index < 0 else gang.index
         key = task_key(gang.job, gang.role, index, generation)
@@ -95,9 +96,10 @@ def _start(step: Step, gang: Gang, plan: Plan) -> None:
             cpu_millis=need.cpu_millis,
             memory_mib=need.memory_mib,
         )
-        fleet.take(step, task)
+        tasks.append(task)
         launch_timeout_ms = state.meta.settings.launch_timeout_ms
         state.timers.arm("task", key, step.now_ms + launch_timeout_ms)
+    fleet.take(step, tasks)
     causes = (step.cause, gang.cause) if gang.cause != step.cause else (step.cause,)
     placements = tuple(
         Placement(key, spot.host, spot.devices) for key, spot in zip(keys, plan.places, strict=True)

@@ -114,6 +114,8 @@ class State:
         self.finished: dict[str, None] = {}
         """Ended jobs, in the order of their end."""
         self.checkpoints_by_gang: dict[str, tuple[str, ...]] = {}
+        self.rooms: dict[str, Any] = {}
+        """What tasks leave free on a host (`placement.Room`), as long as its row stands."""
         self.timers = Timers()
 
     def table(self, name: str) -> Table[Any]:
@@ -133,12 +135,14 @@ class State:
         copy.waiting = dict(self.waiting)
         copy.finished = dict(self.finished)
         copy.checkpoints_by_gang = dict(self.checkpoints_by_gang)
+        copy.rooms = {}
         copy.timers = Timers()
         return copy
 
     def put_host(self, host: Host) -> None:
         """Store the row and keep what is derived from it right."""
         self.hosts.put(host.host, host)
+        self.rooms.pop(host.host, None)
         live = host.status in LIVE_HOST
         self.live_incarnations[host.slot] = host.incarnation if live else 0
         if live and (host.status == HostStatus.SUSPECT or host.extensions):

@@ -52,7 +52,7 @@ def reported_task(step: Step, host_name: str, incarnation: int, key: str) -> Tas
 def gang_of(step: Step, task: Task) -> Gang | Rejection:
     """The gang of a task of the current generation that has not been given up."""
     gang = step.state.gangs.get(task.gang)
-    if gang is None or gang.generation != task.generation or task.key not in gang.live:
+    if gang is None or not gangs.counts(gang, task):
         return Rejection.STALE_GENERATION
     return gang
 

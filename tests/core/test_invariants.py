@@ -1,4 +1,4 @@
-"""Each invariant is able to fail: a state is spoilt in one place, and its sentence names the culprit."""
+"""Each invariant can fail: a state is spoilt in one place, and its sentence names the culprit."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Placement against a second implementation that is deliberately dumb, and against the order of arrival.
+"""Placement against a second implementation, deliberately dumb, and against the order of arrival.
 
-The twin is written from the docstrings in `placement.py`: it looks at every host for every replica, and
-searches exhaustively where the question is whether a gang fits at all.
+The twin is written from the docstrings in `placement.py`: it looks at every host for every replica,
+and searches exhaustively where the question is whether a gang fits at all.
 """
 
 from __future__ import annotations
