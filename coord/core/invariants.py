@@ -133,7 +133,7 @@ def _exclusive(state: State) -> Iterator[str]:
         role = job.spec.role(task.role) if job else None
         gang = state.gangs.get(task.gang)
         ended = task.status in (TaskStatus.EXITED, TaskStatus.ORPHANED)
-        if task.status == TaskStatus.LOST:
+        if task.status in (TaskStatus.LOST, TaskStatus.UNKILLABLE):
             # Fenced now, or by an earlier fence of the same host.
             host = state.hosts.get(task.host)
             fenced = host is None or host.fenced
