@@ -100,6 +100,7 @@ class _Active:
 
     rng: random.Random | None = None
     journal: Any = None
+    readings: int = 0
 
 
 _active = _Active()
@@ -109,7 +110,7 @@ _active = _Active()
 def active(rng: random.Random, journal: Any) -> Iterator[None]:
     """Within, the library draws from `rng`, and a new SyncObj gets `journal`. Nests."""
     before = (_active.rng, _active.journal)
-    _active.rng, _active.journal = rng, journal
+    _active.rng, _active.journal, _active.readings = rng, journal, 0
     try:
         yield
     finally:
@@ -133,7 +134,15 @@ class _ActiveRandom:
         return _active.rng.random()
 
 
+READINGS_LIMIT = 100_000
+
+
 def _loop_time() -> float:
+    """The loop's clock. The library's sending loop ends by the clock alone where everything else
+    has gone wrong; where time is virtual, that would be never."""
+    _active.readings += 1
+    if _active.readings > READINGS_LIMIT:
+        raise RuntimeError("one call of the raft library read the clock 100,000 times")
     return asyncio.get_running_loop().time()
 
 

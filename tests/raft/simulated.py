@@ -341,10 +341,14 @@ class SimCluster:
 
         await self.wait("every node caught up", level, limit_s)
 
-    def check(self) -> None:
-        """Everything that must hold once all is quiet."""
+    def check_running(self) -> None:
+        """Nobody had to halt: with a violation as the reason, or for want of a way on."""
         if self.halted:
             raise Violation(f"halted: {self.halted!r}")
+
+    def check(self) -> None:
+        """Everything that must hold once all is quiet."""
+        self.check_running()
         machines = [sim.machine for sim in self.nodes.values() if sim.machine is not None]
         longest = max((machine.applied for machine in machines), key=len)
         for machine in machines:

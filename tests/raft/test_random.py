@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from coord.raft.rules import ALL_RULES
+from coord.raft.rules import ALL_RULES, all_but
 from tests.raft.fakes import run_virtually
-from tests.raft.simulated import SimCluster
-
-RUN_S = 20.0
+from tests.raft.simulated import SimCluster, Violation
 
 
 async def load(cluster: SimCluster, until_s: float) -> None:
@@ -31,6 +30,7 @@ async def nemesis(cluster: SimCluster, rng: random.Random, until_s: float) -> No
     loop = asyncio.get_running_loop()
     while loop.time() < until_s:
         await asyncio.sleep(rng.uniform(0.05, 1.0))
+        cluster.check_running()
         await misfortune(cluster, rng)
     cluster.hub.heal()
     for sim in cluster.nodes.values():
@@ -91,10 +91,16 @@ async def fill_disk(cluster: SimCluster, rng: random.Random, node: int) -> None:
 
 
 async def history(
-    directory: Path, seed: int, *, chaos: bool, rules: frozenset[str] = ALL_RULES, size: int = 3
+    directory: Path,
+    seed: int,
+    *,
+    chaos: bool,
+    rules: frozenset[str] = ALL_RULES,
+    size: int = 3,
+    run_s: float = 15.0,
 ) -> SimCluster:
     cluster = SimCluster(size, str(directory), seed, chaos=chaos, rules=rules)
-    until_s = asyncio.get_running_loop().time() + RUN_S
+    until_s = asyncio.get_running_loop().time() + run_s
     await cluster.start_all()
     loading = asyncio.create_task(load(cluster, until_s))
     try:
@@ -114,8 +120,40 @@ async def history(
 
 
 @pytest.mark.parametrize("chaos", [False, True], ids=["orderly", "chaos"])
-@pytest.mark.parametrize("seed", range(4))
-def test_raft_keeps_its_promises(tmp_path: Path, seed: int, chaos: bool) -> None:
+@pytest.mark.parametrize("seed", range(3))
+def test_raft_keeps_its_promises(disks: Path, seed: int, chaos: bool) -> None:
     """One leader a term, acknowledged exactly once and durably, equal prefixes, all catch up."""
-    cluster = run_virtually(history(tmp_path / "disks", seed, chaos=chaos))
+    cluster = run_virtually(history(disks, seed, chaos=chaos))
     assert len(cluster.acknowledged) > 50
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [3, 5])
+@pytest.mark.parametrize("chaos", [False, True], ids=["orderly", "chaos"])
+@pytest.mark.parametrize("seed", range(100, 150))
+def test_raft_keeps_its_promises_for_long(disks: Path, seed: int, chaos: bool, size: int) -> None:
+    """The same over more seeds and with five nodes."""
+    run_virtually(history(disks, seed, chaos=chaos, size=size, run_s=60.0))
+
+
+@pytest.mark.parametrize("off", ["G1", "G2", "G5.log", "G5.own"])
+def test_without_a_rule_something_breaks(disks: Path, off: str) -> None:
+    """And these checks see it: within a few seeds, in chaos."""
+    for seed in range(8):
+        try:
+            run_virtually(history(disks / str(seed), seed, chaos=True, rules=all_but(off)))
+        except Violation:
+            return
+    pytest.fail(f"eight histories without {off}, and nothing broke")
+
+
+@pytest.fixture
+def disks(tmp_path: Path) -> Iterator[Path]:
+    """A directory in memory if there is one: the simulated disk decides what is lost, so that real
+    fsyncs would only take time."""
+    memory = Path("/dev/shm")
+    if not memory.is_dir():
+        yield tmp_path / "disks"
+        return
+    with tempfile.TemporaryDirectory(dir=memory, prefix="coord-raft-") as directory:
+        yield Path(directory) / "disks"
