@@ -17,6 +17,7 @@ from pysyncobj.config import FAIL_REASON, SERIALIZER_STATE, SyncObjConf
 from pysyncobj.syncobj import _RAFT_STATE, SyncObj, replicated
 from pysyncobj.transport import Transport
 
+from coord.raft.configuration import first_configuration
 from coord.raft.guard import Answering, Deliver, Fetch, Guard, Install, Send, cannot_win
 from coord.raft.guard_append import GuardBroken, Message
 from coord.raft.guard_snapshot import TICKET, SnapshotPoint
@@ -142,6 +143,7 @@ class GuardedRaft:
         """Elect, commit, apply, send what is due, append what was proposed."""
         with active(self._rng, self.journal):
             self._library.doTick(0)
+        self._write_first_configuration()
         self._follow_membership()
 
     def connected(self, peer: int) -> None:
@@ -165,6 +167,7 @@ class GuardedRaft:
                 self._receive_snapshot(peer, step)
             else:
                 self._deliver(peer, step)
+        self._follow_membership()
 
     def propose(self, payload: bytes, placed: Placed) -> None:
         """Append `payload` in the next tick; `placed` says where, or that it was not."""
@@ -283,16 +286,32 @@ class GuardedRaft:
 
         return called_back
 
+    def _write_first_configuration(self) -> None:
+        """The first leader ever says in the log who the members are, for those who will join."""
+        journal = self.journal
+        if self.leads and not journal.configuration.in_log:
+            journal.add(first_configuration(journal.members), journal.last_index + 1, self.term)
+
     def _follow_membership(self) -> None:
-        """Who is no member must not stand for election: the library would count itself."""
-        if self._followed is self.journal.members:
+        """Keep the library's members the journal's. It takes back a change that is cut off by
+        undoing it, also where it had changed nothing; and it knows no first configuration."""
+        members = self.journal.members
+        if self._followed is members:
             return
-        self._followed = self.journal.members
-        conf = self._library.conf
-        longest = self._timings.election_max_ms / 1000 if self.votes else 2 * _NEVER_S
-        if conf.raftMaxTimeout != longest:
-            conf.raftMaxTimeout = longest
-            conf.raftMinTimeout = self._timings.election_min_ms / 1000 if self.votes else _NEVER_S
+        self._followed = members
+        known = {int(node.id): node for node in self._library.otherNodes}
+        wanted = {member.node: member for member in members if member.node != self.node}
+        for node in sorted(known.keys() - wanted.keys()):
+            self._library.change_cluster(["rem", node, known[node]])
+        for node in sorted(wanted.keys() - known.keys()):
+            self._library.change_cluster(["add", node, peer_node(wanted[node])])
+        self._let_stand()
+
+    def _let_stand(self) -> None:
+        """Who is no member must not stand for election: the library would count itself."""
+        conf, timings = self._library.conf, self._timings
+        conf.raftMinTimeout = timings.election_min_ms / 1000 if self.votes else _NEVER_S
+        conf.raftMaxTimeout = timings.election_max_ms / 1000 if self.votes else 2 * _NEVER_S
 
     def _prepare_start(self, applied_index: int) -> Installed | None:
         """Rule G13: show a log that begins with the two entries that the state ends with."""
@@ -347,6 +366,9 @@ class _Library(SyncObj):  # type: ignore[misc]  # the library is untyped
     @replicated  # type: ignore[untyped-decorator]
     def commit(self, payload: bytes) -> None:
         self._owner.committed(payload)
+
+    def change_cluster(self, request: list[Any]) -> None:
+        self._SyncObj__doChangeCluster(request)
 
     def connection_up(self, node: PeerNode) -> None:
         self._bridge._onNodeConnected(node)

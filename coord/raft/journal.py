@@ -1,8 +1,8 @@
 """The raft log on disk: entries in memory, every change staged, durable with the next commit.
 
 A key of `raft_log` is the index, 8 bytes big-endian; a value is term (8), CRC-32 of key, term and
-command (4), command. `raft_meta` holds `hard_state` (term, vote), `commit` (a hint), `members` (the
-configuration at the first entry) and `snapshot` (the newest file).
+command (4), command. `raft_meta` holds `hard_state` (term, vote), `commit` (a hint),
+`configuration` (the one at the first entry) and `snapshot` (the newest file).
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from coord.raft.library import NO_OP, changed, membership_change
+from coord.raft.configuration import Configuration, configured, membership_change
+from coord.raft.library import NO_OP, REGULAR
 from coord.raft.ports import Member
 from coord.store.environment import Identity
 from coord.store.ports import StorageCorrupt
@@ -87,14 +88,15 @@ class Journal:
                 f"ends at index {self._entries[-1][1]}; starting could vote twice. {_REJOIN}"
             )
         self._commit_hint = min(self._load("commit", int) or 1, self._last_or(1))
-        stored = self._load("members", tuple[Member, ...])
-        self._base_members = tuple(sorted(first_members)) if stored is None else stored
+        stored = self._load("configuration", Configuration)
+        self._base = Configuration(tuple(sorted(first_members))) if stored is None else stored
+        self.configuration = self._base
         self.snapshot = self._load("snapshot", SnapshotRecord)
         if not self._entries:
             self._stage_meta("hard_state", self._hard_state or HardState())
-            self._stage_meta("members", self._base_members)
+            self._stage_meta("configuration", self._base)
             self.add(NO_OP, 1, 0)
-        self._members = self.members_at(self.last_index)
+        self.configuration = self.configuration_at(self.last_index)
 
     # What the library calls
 
@@ -104,8 +106,7 @@ class Journal:
         crc = zlib.crc32(command, zlib.crc32(key + _KEY.pack(term)))
         self._environment.stage("raft_log", key, _HEAD.pack(term, crc) + command)
         self.entries_dirty = True
-        if membership_change(command) is not None:
-            self._members = changed(self._members, membership_change(command))
+        self.configuration = configured(self.configuration, command)
         if self.on_append is not None:
             self.on_append((command, idx, term))
 
@@ -123,7 +124,7 @@ class Journal:
         )
         del self._entries[entryFrom:]
         self.entries_dirty = True
-        self._members = self.members_at(self.last_index)
+        self.configuration = self.configuration_at(self.last_index)
 
     def deleteEntriesTo(self, entryTo: int) -> None:
         raise RuntimeError("the library's own compaction is switched off")
@@ -195,17 +196,17 @@ class Journal:
     @property
     def members(self) -> tuple[Member, ...]:
         """The configuration by which raft acts: the newest in the log, committed or not."""
-        return self._members
+        return self.configuration.members
 
-    def members_at(self, index: int) -> tuple[Member, ...]:
-        """The configuration as of an entry of the log."""
-        members = self._base_members
+    def configuration_at(self, index: int) -> Configuration:
+        """As of an entry of the log."""
+        found = self._base
         for command, entry_index, _ in self._hidden + self._entries:
             if entry_index > index:
                 break
-            if command[:1] != b"\x00":
-                members = changed(members, membership_change(command))
-        return members
+            if command[:1] != REGULAR:
+                found = configured(found, command)
+        return found
 
     def has_change_after(self, index: int) -> bool:
         """Whether a change of members stands beyond `index`."""
@@ -219,8 +220,8 @@ class Journal:
         count = first_index - self._entries[0][1]
         if count <= 0:
             return
-        self._base_members = self.members_at(first_index)
-        self._stage_meta("members", self._base_members)
+        self._base = self.configuration_at(first_index)
+        self._stage_meta("configuration", self._base)
         self._environment.stage_range_delete("raft_log", b"", _KEY.pack(first_index))
         del self._entries[:count]
         self.entries_dirty = True
@@ -230,12 +231,11 @@ class Journal:
     ) -> None:
         """Replace the whole log by the two entries that a snapshot ends with."""
         self.clear()
-        self._base_members = members
-        self._members = members
-        self._stage_meta("members", members)
+        self._base = Configuration(members, True)
+        self._stage_meta("configuration", self._base)
         self.add(*before_last)
         self.add(*last)
-        self._members = members
+        self.configuration = self._base
 
     def keep_snapshot(self, record: SnapshotRecord) -> None:
         self.snapshot = record
@@ -270,7 +270,7 @@ class Journal:
     def _last_or(self, index: int) -> int:
         return self._entries[-1][1] if self._entries else index
 
-    def _stage_meta(self, name: str, value: msgspec.Struct | tuple[Member, ...]) -> None:
+    def _stage_meta(self, name: str, value: msgspec.Struct) -> None:
         if isinstance(value, HardState):
             self._hard_state = value
             self.hard_state_dirty = True

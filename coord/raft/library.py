@@ -12,7 +12,6 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
 import pysyncobj.journal
 import pysyncobj.pickle
 import pysyncobj.syncobj
@@ -66,33 +65,6 @@ def payload_of(command: bytes) -> bytes | None:
     payload = unpickle.restricted_loads(command[1:])[1][0]
     assert isinstance(payload, bytes)
     return payload
-
-
-class MembershipChange(msgspec.Struct, frozen=True):
-    """What an entry of type MEMBERSHIP asks."""
-
-    adds: bool
-    member: Member
-
-
-def membership_change(command: bytes) -> MembershipChange | None:
-    """The change that an entry's command makes, None for any other entry."""
-    if command[:1] != MEMBERSHIP:
-        return None
-    request = unpickle.restricted_loads(command[1:])
-    return MembershipChange(request[0] == "add", request[2].member)
-
-
-def changed(members: tuple[Member, ...], change: MembershipChange | None) -> tuple[Member, ...]:
-    """The configuration after the change, sorted by node."""
-    if change is None:
-        return members
-    kept = {member.node: member for member in members}
-    if change.adds:
-        kept.setdefault(change.member.node, change.member)
-    else:
-        kept.pop(change.member.node, None)
-    return tuple(kept[node] for node in sorted(kept))
 
 
 class _Active:

@@ -222,7 +222,10 @@ class PySyncObjLog:
     async def remove_member(self, node: int, deadline_s: float) -> ProposeOutcome:
         """`NotCommitted("not_a_member")`; `NotCommitted("leads")` for the leader itself, which has
         to hand over first."""
-        return await self._change_members(Member(node, "", ""), False, deadline_s)
+        known = [member for member in self._journal.members if member.node == node]
+        if not known:
+            return NotCommitted("not_a_member")
+        return await self._change_members(known[0], False, deadline_s)
 
     async def transfer_leadership(self, node: int, deadline_s: float) -> bool:
         """Proposals wait meanwhile, so that the follower can be level."""

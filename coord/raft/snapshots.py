@@ -75,7 +75,7 @@ class Snapshots:
         """Have the state machine write its state as of `applied_index`; None if a newer snapshot
         has been installed by the time it is there (rule G7.late)."""
         term = self._journal.term_at(applied_index)
-        members = self._journal.members_at(applied_index)
+        members = self._journal.configuration_at(applied_index).members
         assert term is not None
         write = self._machine.write_snapshot()
         name = f"snapshot-{applied_index:020d}"

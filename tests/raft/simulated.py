@@ -248,7 +248,7 @@ class SimCluster:
         sim.network = self.hub.network(node)
         log = PySyncObjLog(
             node,
-            self.members if members is None else members,
+            self._first_members(node) if members is None else members,
             sim.environment,
             self.timings,
             rng=random.Random(self.rng.random()),
@@ -261,6 +261,9 @@ class SimCluster:
         sim.log = log
         sim.machine = ListMachine(sim.environment, self._observe_applied)
         await log.start(sim.machine)
+
+    def _first_members(self, node: int) -> tuple[Member, ...]:
+        return self.members if node <= len(self.members) else ()
 
     def add_node(self, node: int) -> None:
         """A disk for one more node, of which nobody knows yet."""
@@ -334,10 +337,14 @@ class SimCluster:
 
         def level() -> bool:
             leader = self.leader()
-            if leader is None or len(self.running) < len(self.nodes):
+            if leader is None:
                 return False
+            members = [member.node for member in leader.status().members]
+            logs = [log for log in self.running if log.node in members]
             last = leader.status().last_index
-            return all(log.status().applied_index == last for log in self.running)
+            return len(logs) == len(members) and all(
+                log.status().applied_index == last for log in logs
+            )
 
         await self.wait("every node caught up", level, limit_s)
 
@@ -386,7 +393,8 @@ class SimCluster:
             if sim.environment.durable_entry(index) == entry
             or (sim.machine is not None and index in _snapshotted(sim))
         ]
-        if 2 * len(holders) <= len(self.members):
+        members = [member.node for member in log.status().members]
+        if 2 * len([node for node in holders if node in members]) <= len(members):
             raise Violation(f"index {index} acknowledged, durable only on {holders}")
 
     def _observe_applied(self, entry: Applied) -> None:

@@ -163,7 +163,7 @@ def test_members_outlive_the_entry_that_made_them(environment: Environment) -> N
     again = Journal(environment, ())
     assert (again.first_index, again.last_index) == (9, 11)
     assert again.members == (*MEMBERS, FOURTH)
-    assert again.members_at(9) == (*MEMBERS, FOURTH)
+    assert again.configuration_at(9).members == (*MEMBERS, FOURTH)
 
 
 def test_a_snapshot_replaces_the_log(environment: Environment) -> None:

@@ -22,9 +22,10 @@ from pysyncobj.config import FAIL_REASON, SERIALIZER_STATE, SyncObjConf
 from pysyncobj.syncobj import _COMMAND_TYPE, _RAFT_STATE, SyncObj
 
 from coord.raft import library, unpickle
+from coord.raft.configuration import MembershipChange, membership_change
 from coord.raft.guarded_raft import _Library
 from coord.raft.journal import Journal
-from coord.raft.library import PeerNode, membership_change, payload_of, regular_command
+from coord.raft.library import PeerNode, payload_of, regular_command
 from coord.raft.ports import Member
 
 SOURCES = {
@@ -78,6 +79,7 @@ RELIED_UPON = {
         "        if self.__raftLastApplied < self.__noopIDx:",
         "            self.__transport.addNode(newNode)",
         "            self.__transport.dropNode(oldNode)",
+        "    def __doChangeCluster(self, request, reverse = False):",
     ],
     "serializer.py": [
         "            return (None,) + self.__deserializer(self.__fileName)",
@@ -211,7 +213,7 @@ def test_a_change_of_members_reads_back_from_the_log() -> None:
     """The bytes below were written by the first release; they are read for ever."""
     written = bytes.fromhex(FIRST_RELEASE_ADD)
     change = membership_change(library.MEMBERSHIP + written)
-    assert change == library.MembershipChange(True, Member(4, "10.0.0.4:7", "10.0.0.4:8"))
+    assert change == MembershipChange(True, Member(4, "10.0.0.4:7", "10.0.0.4:8"))
     node = PeerNode(4, "10.0.0.4:7", "10.0.0.4:8")
     assert unpickle.dumps(["add", 4, node]) == written
 

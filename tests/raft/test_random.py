@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from coord.raft.ports import Member
 from coord.raft.rules import ALL_RULES, all_but
 from tests.raft.fakes import run_virtually
 from tests.raft.simulated import SimCluster, Violation
@@ -54,6 +55,7 @@ async def misfortune(cluster: SimCluster, rng: random.Random) -> None:
         lambda: hand_over(cluster),
         lambda: write_snapshots(cluster, rng),
         lambda: fill_disk(cluster, rng, one),
+        lambda: change_members(cluster),
     ]
     happening = rng.choice(happenings)()
     if happening is not None:
@@ -88,6 +90,22 @@ async def fill_disk(cluster: SimCluster, rng: random.Random, node: int) -> None:
     cluster.nodes[node].environment.full = True
     await asyncio.sleep(rng.uniform(0.01, 3.0))
     cluster.nodes[node].environment.full = False
+
+
+async def change_members(cluster: SimCluster) -> None:
+    """The last node comes and goes; in between it is as any other."""
+    leader, last = cluster.leader(), len(cluster.members) + 1
+    if leader is None:
+        return
+    member = Member(last, f"sim:{last}", f"api:{last}")
+    if last not in cluster.nodes:
+        cluster.add_node(last)
+    if cluster.nodes[last].log is None:
+        await cluster.start(last, ())
+    if member in leader.status().members:
+        await leader.remove_member(last, 1.0)
+    else:
+        await leader.add_member(member, 1.0)
 
 
 async def history(
