@@ -25,8 +25,6 @@ def gang_ended(step: Step, gang: Gang, end_gang: EndGang) -> None:
     """One gang has ended: does its job end with it?"""
     state = step.state
     job = state.jobs[gang.job]
-    if job.status in FINISHED_JOB:
-        return
     if gang.stop_final == "remove":
         left = tuple(key for key in job.gangs if key != gang.key)
         job = replace(job, gangs=left)

@@ -31,9 +31,8 @@ def release(step: Step, task: Task) -> None:
     state = step.state
     state.tasks.drop(task.key)
     host = state.hosts[task.host]
-    if task.key in host.tasks:
-        tasks = tuple(key for key in host.tasks if key != task.key)
-        state.put_host(replace(host, tasks=tasks, plan_version=step.entry.index))
+    tasks = tuple(key for key in host.tasks if key != task.key)
+    state.put_host(replace(host, tasks=tasks, plan_version=step.entry.index))
     look_if_drained(step, task.host)
 
 

@@ -8,12 +8,13 @@ depends on what the rows do not hold.
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import replace
 
 from coord.codec import UnencodableMessage, decode_batch, encode_batch
 from coord.core.invariants import violations
 from coord.core.machine import apply
 from coord.core.plans import host_plan
-from coord.core.state import State, new_state, state_digest, state_from_rows, state_rows
+from coord.core.state import TABLES, State, new_state, state_digest, state_from_rows, state_rows
 from coord.model.entry import Batch, Entry, Origin, Recorded, Submission
 from coord.model.events import AnyEvent, LeaderElected
 
@@ -31,6 +32,8 @@ class Driver:
         self.entries: list[Entry] = []
         self.records: list[Recorded] = []
         self._sequences: dict[tuple[str, int], int] = {}
+        self._known: dict[str, None] = {}
+        """Ids of everything that may be a cause by now."""
 
     def origin_of(self, event: AnyEvent) -> Origin:
         """As the sender would number it: reports by their host, requests by a client."""
@@ -66,14 +69,28 @@ class Driver:
 
     def apply(self, entry: Entry) -> Recorded:
         self.entries.append(entry)
+        before = _rows(self.state) if self.check else {}
         record = apply(self.state, entry)
         self.records.append(record)
+        if self.check:
+            self._look_at(record, before)
         if self.twin is not None:
             self._apply_to_twin(entry, record)
-        if self.check:
-            found = violations(self.state)
-            assert not found, f"{found} after {entry}"
         return record
+
+    def _look_at(self, record: Recorded, before: dict[str, dict[str, object]]) -> None:
+        entry = record.entry
+        found = violations(self.state)
+        assert not found, f"{found} after {entry}"
+        if record.rejection or record.duplicate_of:
+            assert not record.decisions, f"{record} decided something"
+            assert _rows(self.state) == before, f"{record.rejection} changed the state: {entry}"
+        self._known[str(entry.index)] = None
+        for ordinal, decision in enumerate(record.decisions):
+            assert decision.causes, f"{decision} has no cause"
+            for cause in decision.causes:
+                assert cause in self._known, f"{decision} names a cause that is not there"
+            self._known[f"{entry.index}.{ordinal}"] = None
 
     def _apply_to_twin(self, entry: Entry, record: Recorded) -> None:
         assert self.twin is not None
@@ -83,6 +100,15 @@ class Driver:
         assert state_digest(self.twin) == state_digest(self.state), f"after {entry}"
         for host in self.state.hosts:
             assert host_plan(self.twin, host) == host_plan(self.state, host)
+
+
+def _rows(state: State) -> dict[str, dict[str, object]]:
+    """All but what remembers that something was asked: a rejection must leave this as it was."""
+    hosts = {
+        name: replace(host, report_seq=0, report_index=0) for name, host in state.hosts.items()
+    }
+    others = {name: dict(state.table(name)) for name in TABLES if name not in ("hosts", "requests")}
+    return {"hosts": hosts, **others}
 
 
 def travelled(entry: Entry) -> Entry:

@@ -73,8 +73,7 @@ class Case:
 
 def contents(rooms: dict[str, Room]) -> Free:
     return {
-        name: (list(room.devices), room.cpu_millis, room.memory_mib)
-        for name, room in rooms.items()
+        name: (list(room.devices), room.cpu_millis, room.memory_mib) for name, room in rooms.items()
     }
 
 
@@ -174,9 +173,7 @@ def dumb_spares(case: Case, free: Free, places: tuple[Place, ...]) -> tuple[Hold
         for name in order:
             while len(kept) < case.spares and fits(free, name, case.need):
                 devices = take(free, name, case.need)
-                kept.append(
-                    Hold(name, True, devices, case.need.cpu_millis, case.need.memory_mib)
-                )
+                kept.append(Hold(name, True, devices, case.need.cpu_millis, case.need.memory_mib))
     return tuple(kept)
 
 
