@@ -24,43 +24,43 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13\x63oord/v1/peer.proto\x12\x08\x63oord.v1\"c\n\tPeerHello\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x0f\n\x07\x63luster\x18\x02 \x01(\t\x12\x0c\n\x04node\x18\x03 \x01(\r\x12\x0f\n\x07purpose\x18\x04 \x01(\t\x12\x14\n\x0cpeer_address\x18\x05 \x01(\t\",\n\x0bPeerRefused\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\"8\n\x08LogEntry\x12\r\n\x05index\x18\x01 \x01(\x04\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\x0f\n\x07\x63ommand\x18\x03 \x01(\x0c\"\xc8\x01\n\rAppendEntries\x12\x0c\n\x04term\x18\x01 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x02 \x01(\x04\x12\x10\n\x08sequence\x18\x03 \x01(\x04\x12\x1b\n\x0eprev_log_index\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12\x1a\n\rprev_log_term\x18\x05 \x01(\x04H\x01\x88\x01\x01\x12#\n\x07\x65ntries\x18\x06 \x03(\x0b\x32\x12.coord.v1.LogEntryB\x11\n\x0f_prev_log_indexB\x10\n\x0e_prev_log_term\"d\n\x0bNextNodeIdx\x12\x0c\n\x04term\x18\x01 \x01(\x04\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x15\n\rnext_node_idx\x18\x03 \x01(\x04\x12\r\n\x05reset\x18\x04 \x01(\x08\x12\x0f\n\x07success\x18\x05 \x01(\x08\"\'\n\x05\x41live\x12\x0c\n\x04term\x18\x01 \x01(\x04\x12\x10\n\x08sequence\x18\x02 \x01(\x04\"J\n\x0bRequestVote\x12\x0c\n\x04term\x18\x01 \x01(\x04\x12\x16\n\x0elast_log_index\x18\x02 \x01(\x04\x12\x15\n\rlast_log_term\x18\x03 \x01(\x04\"\x1c\n\x0cResponseVote\x12\x0c\n\x04term\x18\x01 \x01(\x04\"\x1a\n\nTimeoutNow\x12\x0c\n\x04term\x18\x01 \x01(\x04\"l\n\x05Offer\x12\x0c\n\x04term\x18\x01 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x02 \x01(\x04\x12\x10\n\x08sequence\x18\x03 \x01(\x04\x12\x16\n\x0esnapshot_index\x18\x04 \x01(\x04\x12\x15\n\rsnapshot_term\x18\x05 \x01(\x04\",\n\nBusMessage\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0f\n\x07payload\x18\x02 \x01(\x0c\"H\n\x0eSnapshotWanted\x12\x16\n\x0esnapshot_index\x18\x01 \x01(\x04\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\"E\n\nPeerMember\x12\x0c\n\x04node\x18\x01 \x01(\r\x12\x14\n\x0cpeer_address\x18\x02 \x01(\t\x12\x13\n\x0b\x61pi_address\x18\x03 \x01(\t\"\xbe\x01\n\rSnapshotBegin\x12\x16\n\x0esnapshot_index\x18\x01 \x01(\x04\x12\x15\n\rsnapshot_term\x18\x02 \x01(\x04\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x04 \x01(\t\x12\x0e\n\x06offset\x18\x05 \x01(\x04\x12#\n\x07\x65ntries\x18\x06 \x03(\x0b\x32\x12.coord.v1.LogEntry\x12%\n\x07members\x18\x07 \x03(\x0b\x32\x14.coord.v1.PeerMember\"\x1d\n\rSnapshotChunk\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"\xd7\x04\n\tPeerFrame\x12$\n\x05hello\x18\x01 \x01(\x0b\x32\x13.coord.v1.PeerHelloH\x00\x12(\n\x07refused\x18\x02 \x01(\x0b\x32\x15.coord.v1.PeerRefusedH\x00\x12\x31\n\x0e\x61ppend_entries\x18\x03 \x01(\x0b\x32\x17.coord.v1.AppendEntriesH\x00\x12.\n\rnext_node_idx\x18\x04 \x01(\x0b\x32\x15.coord.v1.NextNodeIdxH\x00\x12 \n\x05\x61live\x18\x05 \x01(\x0b\x32\x0f.coord.v1.AliveH\x00\x12-\n\x0crequest_vote\x18\x06 \x01(\x0b\x32\x15.coord.v1.RequestVoteH\x00\x12/\n\rresponse_vote\x18\x07 \x01(\x0b\x32\x16.coord.v1.ResponseVoteH\x00\x12+\n\x0btimeout_now\x18\x08 \x01(\x0b\x32\x14.coord.v1.TimeoutNowH\x00\x12 \n\x05offer\x18\t \x01(\x0b\x32\x0f.coord.v1.OfferH\x00\x12#\n\x03\x62us\x18\n \x01(\x0b\x32\x14.coord.v1.BusMessageH\x00\x12\x33\n\x0fsnapshot_wanted\x18\x0b \x01(\x0b\x32\x18.coord.v1.SnapshotWantedH\x00\x12\x31\n\x0esnapshot_begin\x18\x0c \x01(\x0b\x32\x17.coord.v1.SnapshotBeginH\x00\x12\x31\n\x0esnapshot_chunk\x18\r \x01(\x0b\x32\x17.coord.v1.SnapshotChunkH\x00\x42\x06\n\x04kindb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13\x63oord/v1/peer.proto\x12\x08\x63oord.v1\"\x9c\x01\n\tPeerHello\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x0f\n\x07\x63luster\x18\x02 \x01(\t\x12\x0c\n\x04node\x18\x03 \x01(\r\x12\x0f\n\x07purpose\x18\x04 \x01(\t\x12\x14\n\x0cpeer_address\x18\x05 \x01(\t\x12\x1a\n\x12\x63onfiguration_term\x18\x06 \x01(\x04\x12\x1b\n\x13\x63onfiguration_index\x18\x07 \x01(\x04\",\n\x0bPeerRefused\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\"8\n\x08LogEntry\x12\r\n\x05index\x18\x01 \x01(\x04\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\x0f\n\x07\x63ommand\x18\x03 \x01(\x0c\"\xc8\x01\n\rAppendEntries\x12\x0c\n\x04term\x18\x01 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x02 \x01(\x04\x12\x10\n\x08sequence\x18\x03 \x01(\x04\x12\x1b\n\x0eprev_log_index\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12\x1a\n\rprev_log_term\x18\x05 \x01(\x04H\x01\x88\x01\x01\x12#\n\x07\x65ntries\x18\x06 \x03(\x0b\x32\x12.coord.v1.LogEntryB\x11\n\x0f_prev_log_indexB\x10\n\x0e_prev_log_term\"d\n\x0bNextNodeIdx\x12\x0c\n\x04term\x18\x01 \x01(\x04\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x15\n\rnext_node_idx\x18\x03 \x01(\x04\x12\r\n\x05reset\x18\x04 \x01(\x08\x12\x0f\n\x07success\x18\x05 \x01(\x08\"\'\n\x05\x41live\x12\x0c\n\x04term\x18\x01 \x01(\x04\x12\x10\n\x08sequence\x18\x02 \x01(\x04\"J\n\x0bRequestVote\x12\x0c\n\x04term\x18\x01 \x01(\x04\x12\x16\n\x0elast_log_index\x18\x02 \x01(\x04\x12\x15\n\rlast_log_term\x18\x03 \x01(\x04\"\x1c\n\x0cResponseVote\x12\x0c\n\x04term\x18\x01 \x01(\x04\"\x1a\n\nTimeoutNow\x12\x0c\n\x04term\x18\x01 \x01(\x04\"l\n\x05Offer\x12\x0c\n\x04term\x18\x01 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x02 \x01(\x04\x12\x10\n\x08sequence\x18\x03 \x01(\x04\x12\x16\n\x0esnapshot_index\x18\x04 \x01(\x04\x12\x15\n\rsnapshot_term\x18\x05 \x01(\x04\",\n\nBusMessage\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0f\n\x07payload\x18\x02 \x01(\x0c\"H\n\x0eSnapshotWanted\x12\x16\n\x0esnapshot_index\x18\x01 \x01(\x04\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\"E\n\nPeerMember\x12\x0c\n\x04node\x18\x01 \x01(\r\x12\x14\n\x0cpeer_address\x18\x02 \x01(\t\x12\x13\n\x0b\x61pi_address\x18\x03 \x01(\t\"\xbe\x01\n\rSnapshotBegin\x12\x16\n\x0esnapshot_index\x18\x01 \x01(\x04\x12\x15\n\rsnapshot_term\x18\x02 \x01(\x04\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x04 \x01(\t\x12\x0e\n\x06offset\x18\x05 \x01(\x04\x12#\n\x07\x65ntries\x18\x06 \x03(\x0b\x32\x12.coord.v1.LogEntry\x12%\n\x07members\x18\x07 \x03(\x0b\x32\x14.coord.v1.PeerMember\"\x1d\n\rSnapshotChunk\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"\xd7\x04\n\tPeerFrame\x12$\n\x05hello\x18\x01 \x01(\x0b\x32\x13.coord.v1.PeerHelloH\x00\x12(\n\x07refused\x18\x02 \x01(\x0b\x32\x15.coord.v1.PeerRefusedH\x00\x12\x31\n\x0e\x61ppend_entries\x18\x03 \x01(\x0b\x32\x17.coord.v1.AppendEntriesH\x00\x12.\n\rnext_node_idx\x18\x04 \x01(\x0b\x32\x15.coord.v1.NextNodeIdxH\x00\x12 \n\x05\x61live\x18\x05 \x01(\x0b\x32\x0f.coord.v1.AliveH\x00\x12-\n\x0crequest_vote\x18\x06 \x01(\x0b\x32\x15.coord.v1.RequestVoteH\x00\x12/\n\rresponse_vote\x18\x07 \x01(\x0b\x32\x16.coord.v1.ResponseVoteH\x00\x12+\n\x0btimeout_now\x18\x08 \x01(\x0b\x32\x14.coord.v1.TimeoutNowH\x00\x12 \n\x05offer\x18\t \x01(\x0b\x32\x0f.coord.v1.OfferH\x00\x12#\n\x03\x62us\x18\n \x01(\x0b\x32\x14.coord.v1.BusMessageH\x00\x12\x33\n\x0fsnapshot_wanted\x18\x0b \x01(\x0b\x32\x18.coord.v1.SnapshotWantedH\x00\x12\x31\n\x0esnapshot_begin\x18\x0c \x01(\x0b\x32\x17.coord.v1.SnapshotBeginH\x00\x12\x31\n\x0esnapshot_chunk\x18\r \x01(\x0b\x32\x17.coord.v1.SnapshotChunkH\x00\x42\x06\n\x04kindb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'coord.v1.peer_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PEERHELLO']._serialized_start=33
-  _globals['_PEERHELLO']._serialized_end=132
-  _globals['_PEERREFUSED']._serialized_start=134
-  _globals['_PEERREFUSED']._serialized_end=178
-  _globals['_LOGENTRY']._serialized_start=180
-  _globals['_LOGENTRY']._serialized_end=236
-  _globals['_APPENDENTRIES']._serialized_start=239
-  _globals['_APPENDENTRIES']._serialized_end=439
-  _globals['_NEXTNODEIDX']._serialized_start=441
-  _globals['_NEXTNODEIDX']._serialized_end=541
-  _globals['_ALIVE']._serialized_start=543
-  _globals['_ALIVE']._serialized_end=582
-  _globals['_REQUESTVOTE']._serialized_start=584
-  _globals['_REQUESTVOTE']._serialized_end=658
-  _globals['_RESPONSEVOTE']._serialized_start=660
-  _globals['_RESPONSEVOTE']._serialized_end=688
-  _globals['_TIMEOUTNOW']._serialized_start=690
-  _globals['_TIMEOUTNOW']._serialized_end=716
-  _globals['_OFFER']._serialized_start=718
-  _globals['_OFFER']._serialized_end=826
-  _globals['_BUSMESSAGE']._serialized_start=828
-  _globals['_BUSMESSAGE']._serialized_end=872
-  _globals['_SNAPSHOTWANTED']._serialized_start=874
-  _globals['_SNAPSHOTWANTED']._serialized_end=946
-  _globals['_PEERMEMBER']._serialized_start=948
-  _globals['_PEERMEMBER']._serialized_end=1017
-  _globals['_SNAPSHOTBEGIN']._serialized_start=1020
-  _globals['_SNAPSHOTBEGIN']._serialized_end=1210
-  _globals['_SNAPSHOTCHUNK']._serialized_start=1212
-  _globals['_SNAPSHOTCHUNK']._serialized_end=1241
-  _globals['_PEERFRAME']._serialized_start=1244
-  _globals['_PEERFRAME']._serialized_end=1843
+  _globals['_PEERHELLO']._serialized_start=34
+  _globals['_PEERHELLO']._serialized_end=190
+  _globals['_PEERREFUSED']._serialized_start=192
+  _globals['_PEERREFUSED']._serialized_end=236
+  _globals['_LOGENTRY']._serialized_start=238
+  _globals['_LOGENTRY']._serialized_end=294
+  _globals['_APPENDENTRIES']._serialized_start=297
+  _globals['_APPENDENTRIES']._serialized_end=497
+  _globals['_NEXTNODEIDX']._serialized_start=499
+  _globals['_NEXTNODEIDX']._serialized_end=599
+  _globals['_ALIVE']._serialized_start=601
+  _globals['_ALIVE']._serialized_end=640
+  _globals['_REQUESTVOTE']._serialized_start=642
+  _globals['_REQUESTVOTE']._serialized_end=716
+  _globals['_RESPONSEVOTE']._serialized_start=718
+  _globals['_RESPONSEVOTE']._serialized_end=746
+  _globals['_TIMEOUTNOW']._serialized_start=748
+  _globals['_TIMEOUTNOW']._serialized_end=774
+  _globals['_OFFER']._serialized_start=776
+  _globals['_OFFER']._serialized_end=884
+  _globals['_BUSMESSAGE']._serialized_start=886
+  _globals['_BUSMESSAGE']._serialized_end=930
+  _globals['_SNAPSHOTWANTED']._serialized_start=932
+  _globals['_SNAPSHOTWANTED']._serialized_end=1004
+  _globals['_PEERMEMBER']._serialized_start=1006
+  _globals['_PEERMEMBER']._serialized_end=1075
+  _globals['_SNAPSHOTBEGIN']._serialized_start=1078
+  _globals['_SNAPSHOTBEGIN']._serialized_end=1268
+  _globals['_SNAPSHOTCHUNK']._serialized_start=1270
+  _globals['_SNAPSHOTCHUNK']._serialized_end=1299
+  _globals['_PEERFRAME']._serialized_start=1302
+  _globals['_PEERFRAME']._serialized_end=1901
 # @@protoc_insertion_point(module_scope)

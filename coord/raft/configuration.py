@@ -12,13 +12,27 @@ from coord.raft import unpickle
 from coord.raft.library import MEMBERSHIP, NO_OP, REGULAR
 from coord.raft.ports import Member
 
+LogEntry = tuple[bytes, int, int]
+"""(command, index, term): the library's order."""
+
 
 class Configuration(msgspec.Struct, frozen=True):
-    """Members sorted by node. `in_log`: the log or a snapshot says so, rather than this node's
-    command line."""
+    """Members sorted by node, as of an entry of the log; as this node was started with while both
+    term and index are 0."""
 
     members: tuple[Member, ...]
-    in_log: bool = False
+    term: int = 0
+    index: int = 0
+
+    @property
+    def in_log(self) -> bool:
+        """The log or a snapshot says so, so that everybody will know."""
+        return self.term > 0
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """The greater one is the newer one."""
+        return self.term, self.index
 
 
 class MembershipChange(msgspec.Struct, frozen=True):
@@ -42,14 +56,15 @@ def membership_change(command: bytes) -> MembershipChange | None:
     return MembershipChange(request[0] == "add", request[2].member)
 
 
-def configured(before: Configuration, command: bytes) -> Configuration:
+def configured(before: Configuration, entry: LogEntry) -> Configuration:
     """The configuration after an entry."""
+    command, index, term = entry
     kind = command[:1]
     if kind == REGULAR or command == NO_OP:
         return before
     if kind == NO_OP:
         rows = unpickle.restricted_loads(command[1:])
-        return Configuration(tuple(sorted(Member(*row) for row in rows)), True)
+        return Configuration(tuple(sorted(Member(*row) for row in rows)), term, index)
     change = membership_change(command)
     if change is None:
         return before
@@ -58,4 +73,4 @@ def configured(before: Configuration, command: bytes) -> Configuration:
         members.setdefault(change.member.node, change.member)
     else:
         members.pop(change.member.node, None)
-    return Configuration(tuple(members[node] for node in sorted(members)), before.in_log)
+    return Configuration(tuple(members[node] for node in sorted(members)), term, index)

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from coord.raft.journal import LogEntry
+from coord.raft.configuration import LogEntry
 
 Message = dict[str, Any]
 

@@ -17,11 +17,11 @@ from pysyncobj.config import FAIL_REASON, SERIALIZER_STATE, SyncObjConf
 from pysyncobj.syncobj import _RAFT_STATE, SyncObj, replicated
 from pysyncobj.transport import Transport
 
-from coord.raft.configuration import first_configuration
+from coord.raft.configuration import LogEntry, first_configuration
 from coord.raft.guard import Answering, Deliver, Fetch, Guard, Install, Send, cannot_win
 from coord.raft.guard_append import GuardBroken, Message
 from coord.raft.guard_snapshot import TICKET, SnapshotPoint
-from coord.raft.journal import Journal, LogEntry
+from coord.raft.journal import Journal
 from coord.raft.library import NO_OP, PeerNode, active, peer_node
 from coord.raft.network import SnapshotSource
 from coord.raft.ports import Member, Role

@@ -17,12 +17,14 @@ HANDSHAKE_S = 5.0
 
 
 class Introduction(msgspec.Struct, frozen=True):
-    """What a server says of itself, and what it wants (`raft` or `snapshot`)."""
+    """What a server says of itself, and what it wants (`raft` or `snapshot`). `version` is of the
+    configuration that it knows."""
 
     cluster: str
     node: int
     peer_address: str
     purpose: str
+    version: tuple[int, int] = (0, 0)
 
 
 class PeerRefused(Exception):
@@ -87,6 +89,8 @@ def hello(own: Introduction) -> Message:
         "node": own.node,
         "purpose": own.purpose,
         "peer_address": own.peer_address,
+        "configuration_term": own.version[0],
+        "configuration_index": own.version[1],
     }
 
 
@@ -136,5 +140,9 @@ def _read_hello(message: Message, own: Introduction) -> Introduction:
     if message["node"] == own.node:
         raise PeerRefused("node", f"two servers call themselves node {own.node}")
     return Introduction(
-        message["cluster"], message["node"], message["peer_address"], message["purpose"]
+        message["cluster"],
+        message["node"],
+        message["peer_address"],
+        message["purpose"],
+        (message["configuration_term"], message["configuration_index"]),
     )

@@ -14,14 +14,11 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from coord.raft.configuration import Configuration, configured, membership_change
+from coord.raft.configuration import Configuration, LogEntry, configured, membership_change
 from coord.raft.library import NO_OP, REGULAR
 from coord.raft.ports import Member
 from coord.store.environment import Identity
 from coord.store.ports import StorageCorrupt
-
-LogEntry = tuple[bytes, int, int]
-"""(command, index, term): the library's order."""
 
 _KEY = struct.Struct(">Q")
 _HEAD = struct.Struct(">QI")
@@ -106,7 +103,7 @@ class Journal:
         crc = zlib.crc32(command, zlib.crc32(key + _KEY.pack(term)))
         self._environment.stage("raft_log", key, _HEAD.pack(term, crc) + command)
         self.entries_dirty = True
-        self.configuration = configured(self.configuration, command)
+        self.configuration = configured(self.configuration, (command, idx, term))
         if self.on_append is not None:
             self.on_append((command, idx, term))
 
@@ -201,11 +198,11 @@ class Journal:
     def configuration_at(self, index: int) -> Configuration:
         """As of an entry of the log."""
         found = self._base
-        for command, entry_index, _ in self._hidden + self._entries:
-            if entry_index > index:
+        for entry in self._hidden + self._entries:
+            if entry[1] > index:
                 break
-            if command[:1] != REGULAR:
-                found = configured(found, command)
+            if entry[0][:1] != REGULAR:
+                found = configured(found, entry)
         return found
 
     def has_change_after(self, index: int) -> bool:
@@ -231,7 +228,7 @@ class Journal:
     ) -> None:
         """Replace the whole log by the two entries that a snapshot ends with."""
         self.clear()
-        self._base = Configuration(members, True)
+        self._base = Configuration(members, last[2], last[1])
         self._stage_meta("configuration", self._base)
         self.add(*before_last)
         self.add(*last)

@@ -6,8 +6,8 @@ from typing import Protocol
 
 import msgspec
 
+from coord.raft.configuration import LogEntry
 from coord.raft.guard_append import Message
-from coord.raft.journal import LogEntry
 from coord.raft.ports import Member
 
 
@@ -34,8 +34,11 @@ class PeerHandler(Protocol):
     `epoch` numbers the connections to a peer, ascending; a newer one supersedes the older.
     """
 
-    def accepts(self, node: int) -> bool:
-        """Whether this node may talk to us: it is a member, or we are about to learn who is."""
+    def version(self) -> tuple[int, int]:
+        """Of the configuration that we know, for the other side's `accepts`."""
+
+    def accepts(self, node: int, version: tuple[int, int]) -> bool:
+        """Whether this node may talk to us: it is a member, or knows newer members than we do."""
 
     def connected(self, node: int, epoch: int) -> None: ...
     def disconnected(self, node: int, epoch: int) -> None: ...

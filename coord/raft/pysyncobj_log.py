@@ -277,8 +277,12 @@ class PySyncObjLog:
 
     # What the network calls
 
-    def accepts(self, node: int) -> bool:
-        return node in self._raft.voters or not self._raft.votes
+    def version(self) -> tuple[int, int]:
+        return self._journal.configuration.version
+
+    def accepts(self, node: int, version: tuple[int, int]) -> bool:
+        newer = version > self._journal.configuration.version
+        return newer or node in self._raft.voters or not self._raft.votes
 
     def connected(self, node: int, epoch: int) -> None:
         assert self._turns is not None

@@ -14,6 +14,7 @@ import ssl
 from collections.abc import Coroutine
 from typing import Any
 
+import msgspec
 import structlog
 
 from coord.raft.guard_append import Message
@@ -213,13 +214,15 @@ class TcpNetwork:
             reader, writer = await asyncio.open_connection(host, port, ssl=self._ssl, limit=1 << 20)
         stream = FrameStream(reader, writer)
         try:
-            own = Introduction(self._own.cluster, self._own.node, self._own.peer_address, purpose)
-            peer = await introduce(stream, own, node)
+            peer = await introduce(stream, self._introduction(purpose), node)
             _detect_dead_host(writer)
         except BaseException:
             stream.abort()
             raise
         return stream, peer
+
+    def _introduction(self, purpose: str) -> Introduction:
+        return msgspec.structs.replace(self._own, purpose=purpose, version=self._handler.version())
 
     def _tell_refusal(self, error: BaseException, remote: str) -> None:
         """Once a minute for each reason: who is refused comes again every second."""
@@ -241,7 +244,7 @@ class TcpNetwork:
     async def _serve(self, stream: FrameStream, writer: asyncio.StreamWriter) -> None:
         try:
             peer = await welcome(stream, self._own)
-            if not self._handler.accepts(peer.node):
+            if not self._handler.accepts(peer.node, peer.version):
                 raise PeerRefused(
                     "stranger",
                     f"node {peer.node} at {peer.peer_address} is no member of cluster "
@@ -267,7 +270,7 @@ class TcpNetwork:
             stream.close()
 
     async def _serve_snapshot(self, stream: FrameStream) -> None:
-        stream.send(hello(self._own))
+        stream.send(hello(self._introduction("raft")))
         async with asyncio.timeout(PATIENCE_S):
             wanted = await stream.receive()
         if wanted["type"] != "snapshot_wanted":
@@ -290,7 +293,7 @@ class TcpNetwork:
         if before is not None:
             self._end(before)
         if not dialled:
-            stream.send(hello(self._own))
+            stream.send(hello(self._introduction("raft")))
         self._links[peer.node] = link
         self._handler.connected(peer.node, link.epoch)
         return link

@@ -109,7 +109,10 @@ class SimHub:
         if one is None or other is None:
             return False
         knows = b in one.peers or a in other.peers
-        return knows and one.handler.accepts(b) and other.handler.accepts(a)
+        versions = one.handler.version(), other.handler.version()
+        return (
+            knows and one.handler.accepts(b, versions[1]) and other.handler.accepts(a, versions[0])
+        )
 
     def _connect_if_needed(self, a: int, b: int) -> None:
         one = self.networks.get(a)

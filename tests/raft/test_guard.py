@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from coord.raft.configuration import LogEntry
 from coord.raft.guard import Answering, Deliver, Fetch, Guard, Install, Send, Step
 from coord.raft.guard_append import GuardBroken, Message
 from coord.raft.guard_durable import may_leave, must_commit_before_tick, must_step_down
 from coord.raft.guard_snapshot import SnapshotPoint, beats_installed
 from coord.raft.guard_stream import WINDOW_LIMIT_BYTES
-from coord.raft.journal import LogEntry
 from coord.raft.rules import ALL_RULES, RULES, all_but
 
 

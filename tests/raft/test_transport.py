@@ -35,8 +35,11 @@ class Handler:
         self.heard: list[tuple[int, Message]] = []
         self.source: SnapshotSource | None = None
 
-    def accepts(self, node: int) -> bool:
-        return node in self.members
+    def version(self) -> tuple[int, int]:
+        return (3, 30)
+
+    def accepts(self, node: int, version: tuple[int, int]) -> bool:
+        return node in self.members or version > self.version()
 
     def connected(self, node: int, epoch: int) -> None:
         self.up[node] = epoch
@@ -210,6 +213,18 @@ async def test_strangers_are_refused_by_name(
     assert await stranger.ended()
     assert (one.handler.epochs, one.handler.heard) == ([], [])
     await stranger.close()
+
+
+async def test_who_knows_newer_members_is_let_in(make: Make) -> None:
+    """We were away while it was added; who was removed knows older ones."""
+    one = await make(1)
+    for index, accepted in ((29, False), (31, True)):
+        newcomer = await Stranger.dial(one)
+        newcomer.hello(node=9, configuration_term=3, configuration_index=index)
+        answer = await newcomer.receive()
+        assert (answer["type"] == "hello") is accepted
+        await newcomer.close()
+    assert [node for node, _ in one.handler.epochs] == [9]
 
 
 async def test_nothing_is_read_before_the_hello(make: Make) -> None:
