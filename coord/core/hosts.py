@@ -140,7 +140,7 @@ def _sort_out(
     vanished: list[Task] = []
     for key in known.tasks if known else ():
         task = state.tasks[key]
-        yet_to_start = task.status == TaskStatus.PLACED and max(task.devices, default=0) < devices
+        yet_to_start = task.status == TaskStatus.PLACED and max(task.devices, default=-1) < devices
         if key in found or yet_to_start:
             kept.append(key)
         else:

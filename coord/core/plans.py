@@ -75,7 +75,6 @@ def _environment(
 ) -> dict[str, str]:
     job = state.jobs[task.job]
     rank = _rank(gang, task)
-    leader = state.hosts[gang.hosts[0]]
     devices = ",".join(str(device) for device in task.devices)
     env = {
         "OMP_NUM_THREADS": "1",
@@ -87,7 +86,7 @@ def _environment(
         "GROUP_RANK": str(seats.group_rank),
         "ROLE_RANK": str(rank),
         "ROLE_WORLD_SIZE": str(gang.size),
-        "MASTER_ADDR": leader.address,
+        "MASTER_ADDR": gang.address,
         "MASTER_PORT": str(gang.port or DEFAULT_PORT),
         "TORCHELASTIC_RUN_ID": task.job,
         "TORCHELASTIC_RESTART_COUNT": str(gang.restarts),

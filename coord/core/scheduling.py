@@ -126,6 +126,7 @@ def _start(step: Step, gang: Gang, plan: Plan) -> None:
         holds=plan.spares,
         holds_until_ms=0,
         hosts=tuple(spot.host for spot in plan.places),
+        address=state.hosts[plan.places[0].host].address,
         port=_rendezvous_port(step, plan.places[0].host),
         step=-1,
         progress_ms=0,

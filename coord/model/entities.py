@@ -209,6 +209,8 @@ class Gang(msgspec.Struct, frozen=True, omit_defaults=True):
     holds_until_ms: int = 0
     hosts: tuple[str, ...] = ()
     """Host of each index in this generation, or in the last one while waiting."""
+    address: str = ""
+    """Of the host of index 0, as it was when the generation was placed."""
     port: int = 0
     """Where index 0 listens for the others."""
     awaits_fence: tuple[str, ...] = ()

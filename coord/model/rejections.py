@@ -41,7 +41,7 @@ EXPLANATIONS: dict[Rejection, str] = {
     Rejection.STALE_TERM: "from a leader that has been replaced",
     Rejection.INVALID: "a field has a value that cannot be",
     Rejection.UNKNOWN_HOST: "no such host; see `coordctl host list`",
-    Rejection.HOST_ID_IN_USE: "another live agent has this host id; give each its own --host",
+    Rejection.HOST_ID_IN_USE: "another live agent has this host id; give each its own --host-id",
     Rejection.STALE_INCARNATION: "the host has registered again since; stop and register anew",
     Rejection.HOST_NOT_LIVE: "the host was declared lost or removed; register again",
     Rejection.HOST_BUSY: "the host still runs tasks; drain it first",

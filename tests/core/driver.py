@@ -17,6 +17,7 @@ from coord.core.plans import host_plan
 from coord.core.state import TABLES, State, new_state, state_digest, state_from_rows, state_rows
 from coord.model.entry import Batch, Entry, Origin, Recorded, Submission
 from coord.model.events import AnyEvent, LeaderElected
+from coord.model.plans import HostPlan
 
 START_WALL_MS = 1_000_000
 
@@ -32,6 +33,7 @@ class Driver:
         self.entries: list[Entry] = []
         self.records: list[Recorded] = []
         self._sequences: dict[tuple[str, int], int] = {}
+        self._plans: dict[str, HostPlan] = {}
         self._known: dict[str, None] = {}
         """Ids of everything that may be a cause by now."""
 
@@ -85,12 +87,21 @@ class Driver:
         if record.rejection or record.duplicate_of:
             assert not record.decisions, f"{record} decided something"
             assert _rows(self.state) == before, f"{record.rejection} changed the state: {entry}"
+        self._look_at_plans()
         self._known[str(entry.index)] = None
         for ordinal, decision in enumerate(record.decisions):
             assert decision.causes, f"{decision} has no cause"
             for cause in decision.causes:
                 assert cause in self._known, f"{decision} names a cause that is not there"
             self._known[f"{entry.index}.{ordinal}"] = None
+
+    def _look_at_plans(self) -> None:
+        """A plan never changes under the same version, and versions never go back (races.md 18)."""
+        for name in self.state.hosts:
+            plan, before = host_plan(self.state, name), self._plans.get(name)
+            if before is not None and plan != before:
+                assert (plan.incarnation, plan.version) > (before.incarnation, before.version), name
+            self._plans[name] = plan
 
     def _apply_to_twin(self, entry: Entry, record: Recorded) -> None:
         assert self.twin is not None
