@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -32,3 +33,14 @@ def test_transcripts_show_every_event_and_every_decision() -> None:
             shown.update({type(decision).__name__: None for decision in record.decisions})
     expected = [kind.__name__ for kind in (*HANDLERS, *DECISION_TYPES)]
     assert sorted(name for name in expected if name not in shown) == []
+
+
+def test_the_readme_says_where_each_race_is_shown() -> None:
+    """Races 1 to 44, and every transcript it names is there."""
+    text = (Path(__file__).parent / "README.md").read_text()
+    rows = re.findall(r"^\| ([0-9, ]+) [^|]*\| ([^|]*) \|$", text, re.MULTILINE)
+    numbers = [int(number) for numbers, _ in rows for number in numbers.split(",")]
+    assert numbers == list(range(1, 45))
+    there = [path.stem for path in TRANSCRIPTS]
+    named = [name for _, shown in rows for name in re.findall(r"`([a-z-]+)`", shown)]
+    assert [name for name in named if name not in there] == []
