@@ -2,7 +2,7 @@
 
 A key of `raft_log` is the index, 8 bytes big-endian; a value is term (8), CRC-32 of key, term and
 command (4), command. `raft_meta` holds `hard_state` (term, vote), `commit` (a hint),
-`configuration` (the one at the first entry) and `snapshot` (the newest file).
+`members` (the configuration at the first entry) and `snapshot` (the newest file).
 """
 
 from __future__ import annotations
@@ -85,13 +85,13 @@ class Journal:
                 f"ends at index {self._entries[-1][1]}; starting could vote twice. {_REJOIN}"
             )
         self._commit_hint = min(self._load("commit", int) or 1, self._last_or(1))
-        stored = self._load("configuration", Configuration)
+        stored = self._load("members", Configuration)
         self._base = Configuration(tuple(sorted(first_members))) if stored is None else stored
         self.configuration = self._base
         self.snapshot = self._load("snapshot", SnapshotRecord)
         if not self._entries:
             self._stage_meta("hard_state", self._hard_state or HardState())
-            self._stage_meta("configuration", self._base)
+            self._stage_meta("members", self._base)
             self.add(NO_OP, 1, 0)
         self.configuration = self.configuration_at(self.last_index)
 
@@ -218,7 +218,7 @@ class Journal:
         if count <= 0:
             return
         self._base = self.configuration_at(first_index)
-        self._stage_meta("configuration", self._base)
+        self._stage_meta("members", self._base)
         self._environment.stage_range_delete("raft_log", b"", _KEY.pack(first_index))
         del self._entries[:count]
         self.entries_dirty = True
@@ -229,7 +229,7 @@ class Journal:
         """Replace the whole log by the two entries that a snapshot ends with."""
         self.clear()
         self._base = Configuration(members, last[2], last[1])
-        self._stage_meta("configuration", self._base)
+        self._stage_meta("members", self._base)
         self.add(*before_last)
         self.add(*last)
         self.configuration = self._base
