@@ -12,6 +12,7 @@ from coord.api.errors import errors_as_json
 from coord.api.keys import NODE, ORIGINS, PEER_HTTP, OriginSource
 from coord.node.node import Node
 
+SERVERS_HEADER = "Coord-Servers"
 FAMILIES = (channel, cluster, events, health, hosts, jobs, logs)
 
 
@@ -22,10 +23,19 @@ def make_app(node: Node, boot: str) -> web.Application:
     )
     app[NODE] = node
     app[ORIGINS] = OriginSource(node.config.node, boot)
+    app.on_response_prepare.append(_name_servers)
     for family in FAMILIES:
         app.add_routes(family.routes)
     app.cleanup_ctx.append(_peer_http)
     return app
+
+
+async def _name_servers(request: web.Request, response: web.StreamResponse) -> None:
+    """Tell every client whom else to ask, so that one address is enough to begin with."""
+    members = request.app[NODE].status.members
+    addresses = [member.api_address for member in members if member.api_address]
+    if addresses:
+        response.headers[SERVERS_HEADER] = ",".join(addresses)
 
 
 async def _peer_http(app: web.Application) -> AsyncIterator[None]:

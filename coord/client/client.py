@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, BinaryIO, Literal, Self, TypeVar
 from urllib.parse import quote
@@ -11,7 +11,7 @@ from urllib.parse import quote
 from msgspec.structs import replace
 
 from coord.client.channel import Dialer, WebSocketDialer
-from coord.client.errors import ClientClosed, DoneButUnread, NotDone
+from coord.client.errors import ClientClosed, DoneButUnread, NotDone, Unavailable
 from coord.client.http import Http
 from coord.client.servers import ServerRing
 from coord.client.views import (
@@ -54,10 +54,11 @@ class Client:
     """A conversation with a cluster, as `actor` (a person's name, recorded with what they ask).
 
     `async with Client(["http://127.0.0.1:7101", ...], actor="alice") as client:`; any server of the
-    cluster will do, several survive the loss of one. For the loop it was opened on; many tasks may
-    use it at once. `timeout_s` bounds each call. Methods that change something return once it is
-    decided and have effect exactly once. Reads show everything acknowledged before them, unless
-    `stale=True`. Errors: `coord.client.errors`. Raises ValueError for a malformed address.
+    cluster will do, and names the others; several given survive the loss of one before that. For
+    the loop it was opened on; many tasks may use it at once. `timeout_s` bounds each call. Methods
+    that change something return once it is decided and have effect exactly once. Reads show
+    everything acknowledged before them, unless `stale=True`. Errors: `coord.client.errors`. Raises
+    ValueError for a malformed address.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Client:
 
     async def __aenter__(self) -> Self:
         self._open_writer = Writer(self._write_ring, self._dialer, self._hello, self._rng)
-        self._open_http = Http(self._read_ring, self.actor, self._rng)
+        self._open_http = Http(self._read_ring, self.actor, self._rng, self._learn)
         return self
 
     async def __aexit__(
@@ -188,12 +189,18 @@ class Client:
         return await self._get("/v1/events", EventPage, stale, params, wait_ms)
 
     def watch(
-        self, start: int | None = None, *, stale: bool = False, patience_s: float = 60.0
+        self,
+        start: int | None = None,
+        *,
+        stale: bool = False,
+        patience_s: float = 60.0,
+        on_trouble: Callable[[Unavailable], object] | None = None,
     ) -> AsyncGenerator[Recorded, None]:
         """Entries from index `start` on, each once and in order; None: those that come from now on.
 
         Goes on by index with another server when one fails; raises Unavailable once none has
         answered for `patience_s`, EventsGone when entries were deleted before they were read.
+        `on_trouble` hears of every `timeout_s` that went by without an answer.
         """
         return watch_events(
             self._http(),
@@ -202,6 +209,7 @@ class Client:
             timeout_s=self.timeout_s,
             patience_s=patience_s,
             rng=self._rng,
+            on_trouble=on_trouble,
         )
 
     async def read_log(
@@ -270,6 +278,10 @@ class Client:
         await self._change("POST", "/v1/cluster/snapshot", {})
 
     # Inside
+
+    def _learn(self, api_addresses: list[str]) -> None:
+        self._read_ring.learn(api_addresses)
+        self._write_ring.learn(api_addresses)
 
     def _http(self) -> Http:
         if self._open_http is None:

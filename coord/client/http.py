@@ -7,6 +7,7 @@ again only after a definite "not done".
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -33,6 +34,9 @@ CONNECT_S = 1.0
 BACKOFF_FIRST_S = 0.02
 BACKOFF_LIMIT_S = 0.5
 CHUNK_BYTES = 1 << 16
+
+SERVERS_HEADER = "Coord-Servers"
+"""In every answer: the API addresses of all members, with commas."""
 
 Params = Mapping[str, str | int]
 Kind = TypeVar("Kind")
@@ -70,8 +74,17 @@ class _Answered(Exception):
 class Http:
     """Owned by one client, on its loop."""
 
-    def __init__(self, ring: ServerRing, actor: str, rng: random.Random) -> None:
+    def __init__(
+        self,
+        ring: ServerRing,
+        actor: str,
+        rng: random.Random,
+        learn: Callable[[list[str]], None] | None = None,
+    ) -> None:
+        """`learn` gets the API addresses of all members, as answers name them."""
         self._ring = ring
+        self._learn = learn or ring.learn
+        self._learned = ""
         self._rng = rng
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=64),
@@ -115,12 +128,13 @@ class Http:
                 async with self._session.get(f"{url}{path}", params=params, timeout=limits) as got:
                     if got.status != 200:
                         raise _failure(url, got.status, await got.read(), "GET")
+                    self._learn_from(got)
                     async for chunk in got.content.iter_chunked(CHUNK_BYTES):
                         sink(chunk)
                         size_bytes += len(chunk)
                     return size_bytes
             except (_Answered, TimeoutError, aiohttp.ClientError, OSError) as error:
-                problem = str(error) or "no answer in time"
+                problem = _said(error, url)
                 if size_bytes:
                     raise Unavailable(
                         f"GET {path}: {url} broke off after {size_bytes} bytes: {problem}",
@@ -172,7 +186,7 @@ class Http:
             if tried % len(self._ring.urls) == 0:
                 wait_s = max(wait_s, backoff.next_s())
             if loop.time() + wait_s >= deadline_s:
-                raise _out_of_time(method, path, timeout_s, failure) from failure
+                raise _out_of_time(method, path, timeout_s, failure, url) from failure
             await asyncio.sleep(wait_s)
 
     async def _once(
@@ -188,9 +202,16 @@ class Http:
             method, f"{url}{path}", params=params, data=body, headers=headers
         ) as answer:
             content = await answer.read()
+            self._learn_from(answer)
             if answer.status < 300:
                 return content
             raise _failure(url, answer.status, content, method)
+
+    def _learn_from(self, answer: aiohttp.ClientResponse) -> None:
+        named = answer.headers.get(SERVERS_HEADER, "")
+        if named and named != self._learned:
+            self._learned = named
+            self._learn(named.split(","))
 
 
 def _failure(url: str, status: int, content: bytes, method: str) -> Exception:
@@ -218,16 +239,34 @@ def _definite(status: int, problem: _Problem) -> CoordError:
 
 
 def _unknown(method: str, url: str, path: str, error: Exception) -> OutcomeUnknown:
-    said = str(error) or "no answer in time"
+    said = _said(error, url)
     return OutcomeUnknown(f"{method} {path}: {url} did not say what became of it: {said}")
 
 
-def _out_of_time(method: str, path: str, timeout_s: float, failure: Exception) -> Unavailable:
-    said = str(failure) or "no answer in time"
-    message = f"{method} {path}: no server could answer within {timeout_s:g} s; the last: {said}"
-    if isinstance(failure, _Answered) and failure.problem.code == "busy":
+def _said(error: Exception, url: str) -> str:
+    """What went wrong with a server, by its address, without the words of the HTTP library."""
+    if isinstance(error, _Answered):
+        return str(error)
+    if isinstance(error, aiohttp.ClientConnectorError):
+        cause = error.os_error
+        known = os.strerror(cause.errno) if cause.errno and cause.errno > 0 else ""
+        return f"{url}: {known.lower() or cause.strerror or error}"
+    return f"{url}: {str(error) or 'no answer in time'}"
+
+
+def _out_of_time(
+    method: str, path: str, timeout_s: float, failure: Exception, url: str
+) -> Unavailable:
+    said = _said(failure, url)
+    if not isinstance(failure, _Answered):
+        message = (
+            f"{method} {path}: no server could answer within {timeout_s:g} s; the last: {said}"
+        )
+        return Unavailable(message, "unavailable")
+    message = f"{method} {path}: not done within {timeout_s:g} s; the last answer: {said}"
+    if failure.problem.code == "busy":
         return Busy(message, failure.problem.retry_after_ms)
-    return Unavailable(message, "unavailable")
+    return Unavailable(message, failure.problem.code or "unavailable")
 
 
 def _decode(body: bytes, kind: type[Kind], path: str) -> Kind:

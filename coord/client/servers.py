@@ -1,4 +1,4 @@
-"""The addresses a client was given, and which to ask next."""
+"""The addresses a client was given or told by a server, and which to ask next."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ DEFAULT_PORT = 7101
 
 
 class ServerRing:
-    """Base URLs in the order given; `current` moves on when a server disappoints."""
+    """Base URLs as given, then as learned; `current` moves on when a server disappoints."""
 
     def __init__(self, servers: Iterable[str]) -> None:
         self.urls = tuple(dict.fromkeys(base_url(server) for server in servers))
@@ -16,12 +16,24 @@ class ServerRing:
             raise ValueError(
                 "no server address given; pass at least one, like http://127.0.0.1:7101"
             )
+        self._given = self.urls
         self._scheme = self.urls[0].partition("://")[0]
         self._at = 0
 
     @property
     def current(self) -> str:
         return self.urls[self._at]
+
+    def learn(self, api_addresses: Iterable[str]) -> None:
+        """Ask the members that a server named as well, after the addresses given.
+
+        Of those named earlier none stays: members come and go.
+        """
+        current = self.current
+        named = [self.url_of(address) for address in api_addresses]
+        kept = (*self._given, *(url for url in named if url))
+        self.urls = tuple(dict.fromkeys(kept))
+        self._at = self.urls.index(current) if current in self.urls else 0
 
     def advance(self) -> None:
         """Ask the next one from now on."""
@@ -33,7 +45,7 @@ class ServerRing:
 
     def round(self) -> Iterator[str]:
         """Each server once, from the current one on, which is the one yielded last."""
-        for _ in self.urls:
+        for _ in tuple(self.urls):
             yield self.current
             self.advance()
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
-from collections.abc import AsyncGenerator, Coroutine, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
 from types import TracebackType
 from typing import Any, BinaryIO, Self, TypeVar
 
 from coord.client.client import Client, IncidentFormat
-from coord.client.errors import ClientClosed
+from coord.client.errors import ClientClosed, Unavailable
 from coord.client.views import (
     ClusterView,
     Decided,
@@ -168,10 +168,20 @@ class SyncClient:
         return self._run(self._client.events(start, limit, wait_ms=wait_ms, stale=stale))
 
     def watch(
-        self, start: int | None = None, *, stale: bool = False, patience_s: float = 60.0
+        self,
+        start: int | None = None,
+        *,
+        stale: bool = False,
+        patience_s: float = 60.0,
+        on_trouble: Callable[[Unavailable], object] | None = None,
     ) -> Iterator[Recorded]:
-        """See Client.watch. Blocks between entries; ends with ClientClosed on `close`."""
-        source = self._client.watch(start, stale=stale, patience_s=patience_s)
+        """See Client.watch. Blocks between entries; ends with ClientClosed on `close`.
+
+        `on_trouble` is called on the loop's thread.
+        """
+        source = self._client.watch(
+            start, stale=stale, patience_s=patience_s, on_trouble=on_trouble
+        )
         try:
             while True:
                 yield self._run(_next(source))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 
 from coord.client.backoff import Backoff
 from coord.client.errors import EventsGone, Unavailable
@@ -25,6 +25,7 @@ async def watch_events(
     timeout_s: float,
     patience_s: float,
     rng: random.Random,
+    on_trouble: Callable[[Unavailable], object] | None = None,
 ) -> AsyncGenerator[Recorded, None]:
     """Entries from index `start` on (None: what comes from now on), each exactly once, in order.
 
@@ -44,9 +45,11 @@ async def watch_events(
         params = {"from": next_index, "limit": PAGE, "wait_ms": wait_ms, **extra}
         try:
             page = await http.get("/v1/events", EventPage, params, timeout_s, wait_ms)
-        except Unavailable:
+        except Unavailable as error:
             if loop.time() - heard_s >= patience_s:
                 raise
+            if on_trouble is not None:
+                on_trouble(error)
             await asyncio.sleep(backoff.next_s())
             continue
         except EventsGone as error:

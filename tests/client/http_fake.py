@@ -33,6 +33,7 @@ class HttpServer:
 
     async def start(self) -> None:
         app = web.Application()
+        app.on_response_prepare.append(self._name_servers)
         app.router.add_get("/v1/channel", self._channel)
         app.router.add_get("/v1/incident.log", self._export)
         app.router.add_route("*", "/{path:.*}", self._answer)
@@ -50,6 +51,10 @@ class HttpServer:
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
+
+    async def _name_servers(self, request: web.Request, response: web.StreamResponse) -> None:
+        urls = [url.removeprefix("http://") for url in self.server.cluster.urls]
+        response.headers["Coord-Servers"] = ",".join(urls)
 
     async def _channel(self, request: web.Request) -> web.WebSocketResponse:
         socket = web.WebSocketResponse()

@@ -80,7 +80,29 @@ def test_each_server_is_asked_once_a_round() -> None:
     assert list(ring.round()) == ["http://b:1", "http://c:1", "http://a:1"]
 
 
+def test_servers_learned_come_after_those_given_and_are_forgotten() -> None:
+    """Members come and go; the addresses given are the user's word."""
+    ring = ServerRing(["a:1"])
+    ring.learn(["b:1", "a:1", ""])
+    assert ring.urls == ("http://a:1", "http://b:1")
+    ring.advance()
+    ring.learn(["c:1", "b:1"])
+    assert (ring.current, ring.urls) == ("http://b:1", ("http://a:1", "http://c:1", "http://b:1"))
+    ring.learn(["c:1"])
+    assert ring.current == "http://a:1"
+
+
 # Reads
+
+
+async def test_one_address_is_enough_to_survive_the_loss_of_that_server() -> None:
+    """Answers name the members, for reads and for writes."""
+    async with http_cluster() as (cluster, servers), Client(cluster.urls[:1]) as client:
+        await client.cluster()
+        await servers[0].stop()
+        page = await client.events(1, 1)
+        assert [one.entry.index for one in page.events] == [1]
+        await client.note("s", "t")
 
 
 async def test_a_read_fails_over_to_the_next_server() -> None:
@@ -139,8 +161,20 @@ async def test_without_any_server_a_read_names_the_last_problem() -> None:
         for server in servers:
             await server.stop()
         async with Client(urls, timeout_s=0.3) as client:
-            with pytest.raises(Unavailable, match=r"within 0\.3 s.*Cannot connect"):
+            with pytest.raises(
+                Unavailable, match=r"within 0\.3 s; the last: http://.*: connection refused$"
+            ):
                 await client.hosts()
+
+
+async def test_servers_that_answer_are_not_called_absent() -> None:
+    """What they said is what helps, not where to look for them."""
+    async with http_cluster(1) as (cluster, servers):
+        servers[0].fail = (503, {"code": "joiner_away", "message": "start node 4 first"})
+        async with Client(cluster.urls, timeout_s=0.3) as client:
+            with pytest.raises(Unavailable, match=r"last answer: .*start node 4 first") as caught:
+                await client.hosts()
+            assert caught.value.reason == "joiner_away"
 
 
 async def test_a_change_is_repeated_only_after_a_definite_no() -> None:
@@ -234,6 +268,23 @@ async def test_a_watch_of_deleted_entries_names_the_first_that_is_kept() -> None
             with pytest.raises(EventsGone, match=r"index 3 .* oldest kept is 12") as caught:
                 await anext(client.watch(3))
             assert (caught.value.start, caught.value.first_index) == (3, 12)
+
+
+async def test_a_watch_tells_of_each_time_no_server_answered() -> None:
+    async with http_cluster(1) as (cluster, servers):
+        add_notes(cluster, 1)
+        troubles: list[str] = []
+        async with Client(cluster.urls, timeout_s=0.2) as client:
+            watch = client.watch(1, on_trouble=lambda error: troubles.append(str(error)))
+            assert await take(watch, 2) == [1, 2]
+            await servers[0].stop()
+            following = asyncio.ensure_future(take(watch, 1))
+            await eventually(lambda: troubles, 5)
+            await servers[0].start()
+            add_notes(cluster, 1)
+            assert await following == [3]
+            await watch.aclose()
+        assert "no server could answer within 0.2 s" in troubles[0]
 
 
 async def test_a_watch_gives_up_when_no_server_answers_for_long() -> None:
