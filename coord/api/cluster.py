@@ -114,17 +114,34 @@ async def _tell_joiner(request: web.Request, member: Member) -> None:
         async with request.app[PEER_HTTP].post(
             url, data=msgspec.json.encode(body), timeout=ClientTimeout(total=JOINER_S)
         ) as told:
-            said = await told.text()
+            said = await told.read()
             if told.status != 200:
-                raise ApiError(409, "wrong_server", f"{url} will not join: {said}")
+                why = f"{member.api_address} will not join: {_reason_in(said)}"
+                raise ApiError(409, "wrong_server", why)
     except (ClientError, OSError, TimeoutError) as error:
         raise ApiError(
             503,
             "joiner_away",
-            f"no server answers at {url} ({type(error).__name__}: {error}); start node "
+            f"no server answers at {member.api_address} ({type(error).__name__}); start node "
             f"{member.node} with `coordctl server --join` first, nothing was changed",
             retry_after_ms=500,
         ) from error
+
+
+class _Reason(msgspec.Struct):
+    message: str
+
+
+class _Refusal(msgspec.Struct):
+    error: _Reason
+
+
+def _reason_in(said: bytes) -> str:
+    """The message of another server's error, or what it said if that is no error of ours."""
+    try:
+        return msgspec.json.decode(said, type=_Refusal).error.message
+    except msgspec.DecodeError:
+        return said[:200].decode(errors="replace")
 
 
 @routes.delete("/v1/cluster/members/{node}")
@@ -134,7 +151,9 @@ async def remove_member(request: web.Request) -> web.Response:
     if not node.leading:
         return await pass_to_leader(request)
     if number not in [member.node for member in node.status.members]:
-        raise ApiError(404, "unknown_node", f"node {number} is no member; see `coordctl cluster`")
+        raise ApiError(
+            404, "unknown_node", f"node {number} is no member; see `coordctl cluster status`"
+        )
     if number == node.config.node:
         raise ApiError(
             409,
@@ -155,7 +174,9 @@ async def transfer(request: web.Request) -> web.Response:
     if body.node == node.config.node:
         return answer(request, {"leader": node.config.node})
     if body.node and body.node not in [member.node for member in node.status.members]:
-        raise ApiError(404, "unknown_node", f"node {body.node} is no member")
+        raise ApiError(
+            404, "unknown_node", f"node {body.node} is no member; see `coordctl cluster status`"
+        )
     if not await node.log.transfer_leadership(body.node, CHANGE_TIMEOUT_S):
         raise ApiError(
             503,

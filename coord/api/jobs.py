@@ -68,9 +68,16 @@ async def resize_job(request: web.Request) -> web.Response:
     name = request.match_info["name"]
     body = await body_of(request, ResizeBody)
     event = JobResizeRequested(name, body.role, body.replicas, actor_of(request), body.reason)
-    subject = f"job {name!r}, role {body.role!r}, {body.replicas} replicas"
+    subject = f"job {name!r}, role {body.role!r}, {body.replicas} replicas{_bounds(request, body)}"
     result = await submit(request, event, subject)
     return answer(request, {"index": result.index})
+
+
+def _bounds(request: web.Request, body: ResizeBody) -> str:
+    """For messages: what the role takes, if there is one."""
+    job = request.app[NODE].state.jobs.get(request.match_info["name"])
+    role = job.spec.role(body.role) if job is not None else None
+    return f" (it takes {role.smallest} to {role.largest})" if role is not None else ""
 
 
 def job_of(request: web.Request) -> Job:

@@ -88,8 +88,7 @@ def _client_failure(error: BaseException) -> Failure | None:
     if isinstance(error, errors.DoneButUnread):
         return NotKnown(f"{error}\nIt has happened: do not ask again.")
     if isinstance(error, errors.Unavailable):
-        return NoServer(
-            f"{error}\nNothing was changed. Check --server or COORD_SERVER, or start a cluster "
-            "with `coordctl up`."
-        )
+        nobody = error.reason in ("", "unavailable")
+        hint = " Check --server or COORD_SERVER, or start a cluster with `coordctl up`."
+        return NoServer(f"{error}\nNothing was changed.{hint if nobody else ''}")
     return Failure(str(error))

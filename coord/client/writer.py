@@ -36,7 +36,18 @@ from coord.client.servers import ServerRing
 from coord.client.views import Decided
 from coord.model.channel import Hello, Result, Results, Submit, ToClient, Welcome
 from coord.model.entry import Origin, Submission
-from coord.model.events import AnyEvent
+from coord.model.events import (
+    AnyEvent,
+    DrainRequested,
+    Event,
+    EvictionsAllowed,
+    HostRemovalRequested,
+    JobCancelRequested,
+    JobResizeRequested,
+    JobSubmitted,
+    NoteAdded,
+    UndrainRequested,
+)
 from coord.model.rejections import Rejection
 
 DIAL_TIMEOUT_S = 1.0
@@ -55,6 +66,18 @@ FINAL = {
     "read_only": "the server's disk is full; free space there, or name only other servers",
 }
 """Reasons for which asking again at once changes nothing, and what to do."""
+
+ASKED: dict[type[Event], str] = {
+    JobSubmitted: "submitting job",
+    JobCancelRequested: "cancelling job",
+    JobResizeRequested: "resizing job",
+    DrainRequested: "draining host",
+    UndrainRequested: "undraining host",
+    HostRemovalRequested: "removing host",
+    NoteAdded: "a note on",
+    EvictionsAllowed: "allowing evictions",
+}
+"""What people ask for, in their words."""
 
 
 class _Write:
@@ -427,13 +450,15 @@ def _maybe_done(write: _Write) -> bool:
 
 
 def _name(write: _Write) -> str:
+    """What was asked, for messages."""
     event = write.event
+    asked = ASKED.get(type(event), f"{type(event).__name__} of")
     for field in ("job", "host", "subject"):
         named = getattr(event, field, "")
         if named:
-            return f"{type(event).__name__} of {named!r}"
+            return f"{asked} {named!r}"
     spec = getattr(event, "spec", None)
-    return f"{type(event).__name__} of {spec.name!r}" if spec else type(event).__name__
+    return f"{asked} {spec.name!r}" if spec else asked.removesuffix(" of")
 
 
 def _verdict(write: _Write, reason: str) -> CoordError:

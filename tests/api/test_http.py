@@ -39,6 +39,24 @@ async def test_a_job_is_submitted_shown_resized_and_cancelled() -> None:
         assert [(job["name"], job["status"]) for job in listed["jobs"]] == [("digits", "cancelled")]
 
 
+async def test_every_answer_names_the_servers() -> None:
+    """Errors too: one address is enough to begin with."""
+    async with Served(3) as served:
+        named = ",".join(url.removeprefix("http://") for url in served.urls.values())
+        for path in ("/v1/jobs?stale=1", "/v1/jobs/absent?stale=1", "/livez"):
+            async with served.http.get(f"{served.urls[2]}{path}") as answered:
+                assert answered.headers["Coord-Servers"] == named
+
+
+async def test_a_size_that_a_role_does_not_take_is_answered_with_those_it_takes() -> None:
+    async with Served() as served:
+        await served.ask("POST", "/v1/jobs", JOB, 201)
+        resize = {"role": "trainer", "replicas": 9}
+        refused = await served.ask("POST", "/v1/jobs/digits/resize", resize, 400)
+        assert refused["error"]["code"] == "out_of_range"
+        assert "9 replicas (it takes 2 to 4)" in refused["error"]["message"]
+
+
 async def test_a_running_job_shows_its_tasks_and_a_host_what_is_free() -> None:
     """Gangs with their tasks; a host's capacity less what its tasks take."""
     async with Served() as served:
@@ -273,6 +291,7 @@ async def test_a_server_that_does_not_answer_is_not_added() -> None:
             member["api_address"] = address
             wrong = await served.ask("POST", "/v1/cluster/members", member, 409)
             assert said in wrong["error"]["message"]
+            assert "{" not in wrong["error"]["message"]
             stop.set()
             assert await waiting == ()
         joining.close()

@@ -128,7 +128,7 @@ async def test_refusals_of_a_server_are_typed(tmp_path: Path) -> None:
         with pytest.raises(NotFound, match="no job 'absent'"):
             await client.job("absent")
         await client.submit_job(SPEC)
-        with pytest.raises(Rejected, match="JobSubmitted of 'digits': duplicate_job: a job of"):
+        with pytest.raises(Rejected, match="submitting job 'digits': duplicate_job: a job of"):
             await client.submit_job(SPEC)
         with pytest.raises(Rejected, match="unknown_host"):
             await client.remove_host("absent")

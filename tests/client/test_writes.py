@@ -200,7 +200,7 @@ def test_busy_until_the_deadline_is_a_definite_no() -> None:
 def test_without_an_answer_until_the_deadline_the_outcome_is_unknown(fault: str) -> None:
     async def story(cluster: FakeCluster, client: Client) -> None:
         cluster.always = fault
-        with pytest.raises(OutcomeUnknown, match="NoteAdded of 's'") as caught:
+        with pytest.raises(OutcomeUnknown, match="a note on 's'") as caught:
             await client.note("s", "one")
         assert caught.value.may_have_happened
 
