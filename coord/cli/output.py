@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import click
 import msgspec
+
+from coord.cli.wrapping import Piece, terminal_width, wrapped, wrapped_line
 
 STATUS_COLOURS = {
     "up": "green",
@@ -31,7 +34,11 @@ STATUS_COLOURS = {
     "quarantined": "red",
     "away": "red",
 }
-UNLIMITED_WIDTH = 10_000
+UNLIMITED_WIDTH = 1_000_000
+GAP = "  "
+BELOW = "    "
+PROSE_WIDTH = 24
+"""A last column with less room than this is easier to read on a line of its own."""
 
 
 class Column(NamedTuple):
@@ -56,37 +63,73 @@ def print_json_line(value: Any) -> None:
 def print_table(
     columns: Sequence[Column], rows: Iterable[Sequence[str]], empty: str = "none"
 ) -> None:
-    """Rows in aligned columns. Into a pipe nothing is wrapped or cut off.
+    """Rows in aligned columns. Only the last column is broken for a terminal; into a pipe nothing.
 
     `empty` is said on stderr when there are no rows, so that a pipe reads nothing.
     """
     found = list(rows)
-    if not found:
+    if found:
+        click.echo(table_text(columns, found, terminal_width(), sys.stdout.isatty()))
+    else:
         click.echo(empty, err=True)
-        return
+
+
+def table_text(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int, colour: bool = False
+) -> str:
+    """The table in lines of `width` columns if its last column can be broken so; 0: unbroken.
+
+    A last column that would have no room is put below its row instead, without a title.
+    """
+    widths = [
+        max(len(cell) for cell in cells)
+        for cells in zip([column.title for column in columns], *rows, strict=True)
+    ]
+    start = sum(widths[:-1]) + len(GAP) * (len(widths) - 1)
+    if not width or columns[-1].right or start + widths[-1] <= width:
+        return "\n".join(_rendered(columns, rows, colour))
+    lines = _rendered(columns[:-1], [row[:-1] for row in rows], colour, start)
+    beside = width - start >= PROSE_WIDTH
+    title = columns[-1].title if beside else ""
+    told = [lines[0] + title]
+    for line, row in zip(lines[1:], rows, strict=True):
+        if beside:
+            told.append(line + wrapped([Piece(row[-1])], width, " " * start, start))
+        else:
+            below = wrapped([Piece(row[-1])], width, BELOW, len(BELOW))
+            told += [line, *([BELOW + below] if below else [])]
+    return "\n".join(line.rstrip() for line in told)
+
+
+def _rendered(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], colour: bool, width: int = 0
+) -> list[str]:
+    """One line for the titles and one for each row, filled with blanks to `width` if given."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    terminal = sys.stdout.isatty()
-    console = Console(file=sys.stdout, width=None if terminal else UNLIMITED_WIDTH)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    console = Console(
+        file=io.StringIO(),
+        width=UNLIMITED_WIDTH,
+        force_terminal=colour,
+        color_system="standard" if colour else None,
+    )
+    table = Table(box=None, pad_edge=False, padding=(0, len(GAP), 0, 0), header_style="bold")
     for column in columns:
         justify: Any = "right" if column.right else "left"
-        table.add_column(column.title, justify=justify, overflow="fold", no_wrap=column.right)
-    for row in found:
+        table.add_column(column.title, justify=justify, no_wrap=True)
+    for row in rows:
         table.add_row(
             *(
                 Text(cell, style=_style(cell) if column.status else "")
                 for column, cell in zip(columns, row, strict=True)
             )
         )
-    if terminal:
-        console.print(table)
-        return
     with console.capture() as captured:
         console.print(table)
-    click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
+    lines = [line.rstrip() for line in captured.get().splitlines()]
+    return [line + " " * (width - len(click.unstyle(line))) for line in lines]
 
 
 def _style(cell: str) -> str:
@@ -96,14 +139,18 @@ def _style(cell: str) -> str:
 def print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
     """`name   value` lines, values aligned; pairs without a value are left out."""
     shown = [(name, value) for name, value in pairs if value]
-    width = max((len(name) for name, _ in shown), default=0)
+    start = max((len(name) for name, _ in shown), default=0) + len(GAP)
     for name, value in shown:
-        click.echo(f"{name.ljust(width)}  {_painted(value)}")
+        tint = _style(value) if sys.stdout.isatty() else ""
+        told = wrapped([Piece(value, tint)], terminal_width(), " " * start, start)
+        click.echo(f"{name.ljust(start)}{told}")
 
 
-def _painted(value: str) -> str:
-    colour = _style(value)
-    return click.style(value, fg=colour) if colour and sys.stdout.isatty() else value
+def print_lines(lines: Iterable[str]) -> None:
+    """Lines of prose, broken between words when they are longer than the terminal is wide."""
+    width = terminal_width()
+    for line in lines:
+        click.echo(wrapped_line(line, width))
 
 
 def show(output: str, value: Any, table: Callable[[Any], None]) -> None:

@@ -59,12 +59,21 @@ class Telling(Protocol):
 class TextTelling:
     """For people."""
 
-    def __init__(self, stream: IO[str], colour: bool) -> None:
+    def __init__(self, stream: IO[str], colour: bool, width: int = 0) -> None:
+        """`width` is that of the terminal, 0 for lines of any length."""
         self._stream = stream
         self._colour = colour
+        self._width = width
         self._told = False
 
+    @property
+    def told(self) -> bool:
+        """Whether there was anything to tell."""
+        return self._told
+
     def begin(self, opening: Opening) -> None:
+        if not opening.format:
+            return  # nothing of the file could be read, which the message will say
         version = f"coord {opening.coord_version}, " if opening.coord_version else ""
         cluster = f"cluster {opening.cluster}, " if opening.cluster else ""
         self._write(f"{opening.file}: {cluster}{version}entries from {opening.start_index} on\n")
@@ -73,15 +82,19 @@ class TextTelling:
         if items and not self._told:
             self._told = True
             self._write("\n")
-        self._write("".join(f"{item_text(item, self._colour)}\n" for item in items))
+        self._write(
+            "".join(f"{item_text(item, self._colour, False, self._width)}\n" for item in items)
+        )
 
     def end(self, still_open: list[IncidentReport], summary: Summary) -> None:
         self.tell([*still_open])
         totals = summary.totals
+        if not totals.entries and summary.message:
+            return
         incidents = count_text(totals.incidents, "incident")
         lines = [
             "",
-            totals_text(totals),
+            totals_text(totals, self._width),
             f"{incidents}, {summary.incidents_open} still open",
             f"digests: {summary.verified:,} of {totals.entries:,} verified; "
             f"final digest {summary.final_digest}",

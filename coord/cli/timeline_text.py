@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import textwrap
-
 import click
 
 from coord.cli.timeline import PHASES, IncidentReport, Item, Line, Totals
 from coord.cli.wording import clock_text, count_text, phase_text, time_of_day_text
+from coord.cli.wrapping import Piece, wrapped, wrapped_line
 from coord.model import decisions as d
 from coord.model import events as e
 
 TIME_WIDTH = 13
 REF_WIDTH = 9
 NAME_WIDTH = 21
+CONTINUED = " " * (TIME_WIDTH + REF_WIDTH + 7)
+"""Before what goes on from the line above: further in than a decision's name."""
+INCIDENT_INDENT = " " * (TIME_WIDTH + REF_WIDTH + 3)
+LINE_WIDTH = 100
+"""Of lists that would be long lines even in a file."""
 
 RED = (
     d.HostLost,
@@ -53,41 +57,42 @@ TINTS: dict[str, str] = {
 }
 
 
-def item_text(item: Item, colour: bool = False, wall: bool = False) -> str:
+def item_text(item: Item, colour: bool = False, wall: bool = False, width: int = 0) -> str:
     """One item as one or more lines, without the last line's end.
 
-    `wall`: with the time of day (UTC) instead of the log time since the start.
+    `wall`: with the time of day (UTC) instead of the log time since the start. `width`: of the
+    terminal, 0 for lines of any length.
     """
     if isinstance(item, Line):
-        return _line_text(item, colour, wall)
-    return incident_text(item, colour)
+        return _line_text(item, colour, wall, width)
+    return incident_text(item, colour, width)
 
 
-def _line_text(line: Line, colour: bool, wall: bool) -> str:
+def _line_text(line: Line, colour: bool, wall: bool, width: int) -> str:
     is_event = line.kind == "event"
     time = ""
     if is_event:
         time = time_of_day_text(line.wall_ms) if wall else f"+{clock_text(line.at_ms)}"
     name = line.what if is_event else f"  {line.what}"
-    words = [word for word in (line.subject, line.text) if word]
-    told = "  ".join(words)
+    told = [Piece(" " + "  ".join(word for word in (line.subject, line.text) if word))]
     if line.rejection:
-        told += f"  {_styled(f'refused: {line.rejection}', colour, 'red')}"
+        told.append(Piece(f" refused: {line.rejection}", "red" if colour else ""))
     if line.duplicate_of:
-        told += f"  same request as {line.duplicate_of}"
+        told.append(Piece(f" same request as {line.duplicate_of}"))
     if line.causes:
-        told += _styled(f"  <- {', '.join(line.causes)}", colour, "bright_black")
+        told.append(Piece(f" <- {', '.join(line.causes)}", "bright_black" if colour else ""))
     padded = name.ljust(NAME_WIDTH)
     tint = TINTS.get(line.what, "")
     start = f"{time.rjust(TIME_WIDTH)} {line.ref.rjust(REF_WIDTH)}  "
-    return f"{start}{_styled(padded, colour, tint) if tint else padded}  {told}".rstrip()
+    named = f"{start}{_styled(padded, colour, tint) if tint else padded}"
+    return f"{named} {wrapped(told, width, CONTINUED, len(start) + len(padded) + 1)}".rstrip()
 
 
 def _styled(text: str, colour: bool, tint: str) -> str:
     return click.style(text, fg=tint) if colour else text
 
 
-def incident_text(report: IncidentReport, colour: bool = False) -> str:
+def incident_text(report: IncidentReport, colour: bool = False, width: int = 0) -> str:
     """What an incident was about, its phases, and what it cost."""
     about = " ".join(word for word in (report.cause, report.subject) if word)
     detail = f": {report.detail}" if report.detail else ""
@@ -100,8 +105,12 @@ def incident_text(report: IncidentReport, colour: bool = False) -> str:
         lines.append(f"{phases}; {clock_text(report.total_ms)} in all")
     lines.append(_outcome_text(report))
     bar = _styled("|", colour, "green" if report.resolved else "red")
-    indent = " " * (TIME_WIDTH + REF_WIDTH + 3)
-    return "\n".join(f"{indent}{bar} {line}" for line in lines)
+    told = [part for line in lines for part in _broken(line, width).splitlines()]
+    return "\n".join(f"{INCIDENT_INDENT}{bar} {line}" for line in told)
+
+
+def _broken(line: str, width: int) -> str:
+    return wrapped_line(line, max(width - len(INCIDENT_INDENT) - 2, 0), "  ")
 
 
 def _outcome_text(report: IncidentReport) -> str:
@@ -118,8 +127,8 @@ def _outcome_text(report: IncidentReport) -> str:
     return f"{lost}, {again}; {how}; {opened}, closed {report.ref}"
 
 
-def totals_text(totals: Totals) -> str:
-    """How much there was, in two or three lines."""
+def totals_text(totals: Totals, width: int = 0) -> str:
+    """How much there was, in two or three lines or, on a narrow terminal, some more."""
     span = f" ({totals.first_index} to {totals.last_index})" if totals.entries else ""
     counts = [
         count_text(totals.heartbeats, "heartbeat"),
@@ -130,7 +139,9 @@ def totals_text(totals: Totals) -> str:
     kinds = ", ".join(f"{name} {count:,}" for name, count in totals.events.items())
     entries = count_text(totals.entries, "entry", "entries")
     lines = [
-        f"{entries}{span} over {clock_text(totals.lasted_ms)}: {', '.join(counts)}",
-        *textwrap.wrap(f"events: {kinds or 'none'}", 100, subsequent_indent="  "),
+        wrapped_line(
+            f"{entries}{span} over {clock_text(totals.lasted_ms)}: {', '.join(counts)}", width, "  "
+        ),
+        wrapped_line(f"events: {kinds or 'none'}", min(width or LINE_WIDTH, LINE_WIDTH), "  "),
     ]
     return "\n".join(lines)
