@@ -221,13 +221,15 @@ def _silence(decision: d.EvictionsFrozen | d.EvictionsResumed) -> Said:
 
 def _opened(decision: d.IncidentOpened | d.CauseRevised) -> Said:
     detail = f": {decision.detail}" if decision.detail else ""
-    is_task = "#" in decision.subject
-    return _gang(
-        decision,
-        f"incident {decision.incident}, {decision.cause}, {decision.subject}{detail}",
-        () if is_task else (decision.subject,),
-        (decision.subject,) if is_task else (),
-    )
+    text = f"incident {decision.incident}, {decision.cause}, {decision.subject}{detail}"
+    return _gang(decision, text, *hosts_and_tasks(decision.subject))
+
+
+def hosts_and_tasks(subject: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """An incident's subject as a host or as a task; as neither when it is a gang."""
+    if "#" in subject:
+        return (), (subject,)
+    return () if "/" in subject else (subject,), ()
 
 
 def _closed(decision: d.IncidentClosed) -> Said:

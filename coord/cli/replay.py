@@ -24,6 +24,7 @@ from coord.cli.replay_telling import (
 from coord.cli.timeline import Narrowing, Timeline
 from coord.cli.verify import Difference, Replayer, Verdict, difference_text
 from coord.cli.why import Causes
+from coord.cli.wrapping import terminal_width
 from coord.core.invariants import violations
 from coord.core.state import State, decode_state
 from coord.model.entry import Recorded
@@ -95,12 +96,15 @@ def replay(
     if why:
         refs = _refs_behind(file, why)
         narrowing = Narrowing(everything=True, refs=refs, nothing=only_summary)
-    telling: Telling = TextTelling(sys.stdout, sys.stdout.isatty())
+    telling: Telling = TextTelling(sys.stdout, sys.stdout.isatty(), terminal_width())
     if output == "json":
         telling = LinesTelling(sys.stdout) if stream else DocumentTelling(sys.stdout)
     summary = replay_file(file, narrowing, telling)
+    sys.stdout.flush()
+    wanted = " and ".join(f"{kind} {name}" for kind, name in (("job", job), ("host", host)) if name)
+    if wanted and isinstance(telling, TextTelling) and not telling.told:
+        click.echo(f"nothing in it is about {wanted}", err=True)
     if summary.message:
-        sys.stdout.flush()
         click.echo(f"coordctl: {summary.message}", err=True)
     ctx.exit(summary.exit_code)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from coord.cli.describe import Said, said_of_decision, said_of_event
+from coord.cli.describe import Said, hosts_and_tasks, said_of_decision, said_of_event
 from coord.model import decisions as d
 from coord.model import events as e
 from coord.model.entities import Incident
@@ -177,11 +177,11 @@ class Timeline:
             totals.heartbeats += len(event.slots)  # type: ignore[union-attr]
         totals.last_index = recorded.entry.index
         totals.lasted_ms = recorded.now_ms - self._start_ms
+        totals.duplicates += bool(recorded.duplicate_of)
         if not self._narrowing.everything and only_counted(recorded):
             return []
         totals.decisions += len(recorded.decisions)
         totals.refused += bool(recorded.rejection)
-        totals.duplicates += bool(recorded.duplicate_of)
         if self._narrowing.nothing:
             self._count_incidents(recorded)
             return []
@@ -344,8 +344,8 @@ def _joined(hosts: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:
 def _report_of(
     incident: Incident, start_ms: int, hosts_of: Callable[[Iterable[str]], tuple[str, ...]]
 ) -> IncidentReport:
-    is_task = "#" in incident.subject
-    hosts = hosts_of((incident.subject,)) if is_task else (incident.subject,)
+    named, tasks = hosts_and_tasks(incident.subject)
+    hosts = named + hosts_of(tasks)
     return IncidentReport(
         "incident", incident.incident, incident.job, incident.gang, incident.generation,
         incident.cause, incident.subject, incident.detail, event_cause(incident.opened),

@@ -21,7 +21,7 @@ from coord.cli.replay_telling import LinesTelling
 from coord.cli.timeline import Narrowing
 from coord.core.machine import apply
 from coord.core.state import new_state
-from coord.model.entry import Recorded
+from coord.model.entry import Origin, Recorded
 from coord.store.incident import IncidentFormat
 from tests.cli.recordings import TWO_FAILURES, entries_of, quiet_entries, recorded, written
 from tests.conftest import Golden
@@ -80,6 +80,29 @@ def test_the_summary_counts_the_whole_file(recording: Path, narrowed: list[str])
     narrow = json.loads(replay(recording, "-o", "json", *narrowed).stdout)
     assert whole["summary"] == narrow["summary"]
     assert len(narrow["timeline"]) < 6
+
+
+def test_requests_seen_twice_are_counted_whatever_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A repeated heartbeat too, which is not worth a line."""
+    monkeypatch.chdir(tmp_path)
+    *before, last = quiet_entries(3)
+    first = msgspec.structs.replace(last, origin=Origin("client:x", 0, 1))
+    again = msgspec.structs.replace(first, index=first.index + 1)
+    path = tmp_path / "incident.log"
+    path.write_bytes(recorded([*before, first, again]))
+    told = [replay(path, *narrowed).stdout for narrowed in ([], ["--all"])]
+    counts = [text.partition("refused, ")[2] for text in told]
+    assert [count.partition("\n")[0] for count in counts] == ["1 duplicate", "1 duplicate"]
+
+
+def test_a_name_that_is_not_in_the_file_is_told(recording: Path) -> None:
+    """Else a mistyped one looks like a job to which nothing happened."""
+    result = replay(recording, "--job", "digit")
+    assert result.exit_code == Exit.OK
+    assert result.stderr == "nothing in it is about job digit\n"
+    assert replay(recording, "--job", "digits").stderr == ""
 
 
 def test_json_lines_with_digests_are_verified(recording: Path) -> None:
@@ -203,6 +226,7 @@ def test_what_is_no_incident_file_is_refused(recording: Path) -> None:
     result = replay(recording)
     assert result.exit_code == Exit.FAILED
     assert "no incident file" in result.stderr
+    assert result.stdout == ""
 
 
 @pytest.mark.parametrize(

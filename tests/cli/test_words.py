@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coord.cli.describe import DECISIONS, EVENTS, TIMED, said_of_decision
+from coord.cli.describe import DECISIONS, EVENTS, TIMED, hosts_and_tasks, said_of_decision
 from coord.cli.wording import (
     age_text,
     clock_text,
@@ -66,3 +66,18 @@ def test_a_time_to_come_is_told_from_now() -> None:
 )
 def test_wording(said: str, expected: str) -> None:
     assert expected == said
+
+
+@pytest.mark.parametrize(
+    ("subject", "hosts", "tasks"),
+    [
+        ("host-3", ("host-3",), ()),
+        ("digits/trainer/0#2", (), ("digits/trainer/0#2",)),
+        ("digits/trainer", (), ()),
+    ],
+)
+def test_an_incident_is_about_a_host_a_task_or_a_gang(
+    subject: str, hosts: tuple[str, ...], tasks: tuple[str, ...]
+) -> None:
+    """A gang that is resized is no host."""
+    assert hosts_and_tasks(subject) == (hosts, tasks)
