@@ -12,9 +12,10 @@ from coord.cli.output import print_json, print_json_line
 from coord.cli.session import Session, session_options
 from coord.cli.timeline import Narrowing, Timeline
 from coord.cli.timeline_text import item_text
+from coord.cli.wrapping import terminal_width
 
 if TYPE_CHECKING:
-    from coord.client import Client
+    from coord.client import Client, Unavailable
     from coord.model.entry import Recorded
 
 PAGE = 1_000
@@ -58,13 +59,17 @@ def events(
             for recorded in found:
                 told.tell(recorded)
         if follow:
-            async for recorded in client.watch(start):
+            async for recorded in client.watch(start, on_trouble=_tell_trouble):
                 told.tell(recorded)
         else:
             await _read_on(client, start, last or 0, told)
 
     session.ask(read)
     told.finish()
+
+
+def _tell_trouble(error: Unavailable) -> None:
+    click.echo(f"coordctl: {error}; trying on, Ctrl-C ends it", err=True)
 
 
 async def _read_on(client: Client, start: int, last: int, told: _Telling) -> None:
@@ -119,7 +124,8 @@ class _Telling:
             return
         if not self._json:
             colour = sys.stdout.isatty()
-            text = "\n".join(item_text(item, colour, wall=True) for item in items)
+            width = terminal_width()
+            text = "\n".join(item_text(item, colour, True, width) for item in items)
             sys.stdout.write(text + "\n")
             if self._follow:
                 sys.stdout.flush()

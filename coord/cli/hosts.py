@@ -124,7 +124,7 @@ def host_pairs(view: HostView) -> list[tuple[str, str]]:
     return [
         ("host", view.host),
         ("status", host_status(view)),
-        ("because of", view.status_cause),
+        ("since", f"index {view.status_cause}" if view.status_cause else ""),
         ("quarantine", view.quarantine),
         ("last seen", f"{age_text(view.last_seen_ms_ago)} ago"),
         ("address", view.address),

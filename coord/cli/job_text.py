@@ -62,10 +62,8 @@ def job_why(job: JobView) -> str:
     """Why it is not simply running: the end's reason, or what its first waiting gang waits for."""
     if job.reason:
         return f"{job.reason}: {job.detail}" if job.detail else job.reason
-    for gang in job.gangs:
-        if gang.queue_reason:
-            return waiting_text(gang)
-    return ""
+    waiting = () if job.finished else job.gangs
+    return next((waiting_text(gang) for gang in waiting if gang.queue_reason), "")
 
 
 def waiting_text(gang: GangView) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from coord.cli.exits import BadInput, Failure
+from coord.cli.output import print_json_line
 
 if TYPE_CHECKING:
     from coord.client import Client
@@ -21,19 +22,30 @@ POLL_S = 0.5
 
 
 class TaskOutput:
-    """One stream of one task of a job. `role` may be empty for the first role."""
+    """One stream of one task of a job. `role` may be empty for the first role.
 
-    def __init__(self, client: Client, name: str, role: str, index: int, stream: str) -> None:
+    `json`: a line of it as a document a line, {"task", "stream", "text"}, instead of as it is.
+    """
+
+    def __init__(
+        self, client: Client, name: str, role: str, index: int, stream: str, json: bool = False
+    ) -> None:
         self._client = client
         self._name = name
         self._role = role
         self._index = index
         self._stream = stream
+        self._json = json
+        self._any_size = False
+        self._begun = b""
+        """A line without its end so far."""
 
     async def copy(self, generation: int, offset: int, follow: bool) -> None:
         """Copy from `offset` on; `generation` 0 is the newest. Following goes on into later runs
         and ends with the job."""
         view = await self._client.job(self._name)
+        # An earlier run may have had more tasks than there are now.
+        self._any_size = bool(generation)
         gang = self._gang(view)
         run = generation or gang.generation
         if not run and not follow:
@@ -57,7 +69,8 @@ class TaskOutput:
         self._role = role.name
         for gang in view.gangs:
             if gang.role == role.name and gang.index in (-1, self._index):
-                if not 0 <= self._index < max(gang.desired, gang.size) and gang.index < 0:
+                outside = not 0 <= self._index < max(gang.desired, gang.size)
+                if outside and gang.index < 0 and not self._any_size:
                     break
                 return gang
         raise BadInput(f"{self._name}/{role.name} has no task {self._index}; --index counts from 0")
@@ -87,14 +100,35 @@ class TaskOutput:
             if page.offset > offset:
                 click.echo(f"--- bytes {offset} to {page.offset} were rotated away ---", err=True)
             offset = page.next_offset
-            sys.stdout.buffer.write(page.data)
-            sys.stdout.buffer.flush()
+            self._write(page.data, generation)
             if page.ended or (not page.data and not follow):
+                self._end_line(generation)
                 return
             if follow and not page.data and await self._later_run(generation, wait=False):
+                self._end_line(generation)
                 return
             if not page.exists:
                 await asyncio.sleep(POLL_S)
+
+    def _write(self, printed: bytes, generation: int) -> None:
+        if not self._json:
+            sys.stdout.buffer.write(printed)
+            sys.stdout.buffer.flush()
+            return
+        *lines, self._begun = (self._begun + printed).split(b"\n")
+        for line in lines:
+            self._write_document(line, generation)
+
+    def _end_line(self, generation: int) -> None:
+        """The run is over, with or without an end of its last line."""
+        if self._begun:
+            self._write_document(self._begun, generation)
+            self._begun = b""
+
+    def _write_document(self, line: bytes, generation: int) -> None:
+        text = line.decode(errors="replace")
+        document = {"task": self._task(generation), "stream": self._stream, "text": text}
+        print_json_line(document)
 
     async def _later_run(self, generation: int, wait: bool = True) -> int:
         """The newest run of this task after `generation`; 0 once there will be none."""

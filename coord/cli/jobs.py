@@ -24,9 +24,10 @@ from coord.cli.job_text import (
 )
 from coord.cli.jobfile import read_job
 from coord.cli.joblogs import TaskOutput
-from coord.cli.output import print_json, print_pairs, print_table
+from coord.cli.output import print_json, print_lines, print_pairs, print_table
 from coord.cli.session import Session, log_time_ms, session_options
 from coord.model.entities import JobStatus
+from coord.model.rejections import Rejection
 
 if TYPE_CHECKING:
     from coord.client import Client
@@ -41,7 +42,7 @@ def job() -> None:
 
 
 @job.command("submit")
-@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True))
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option("--dry-run", is_flag=True, help="Only check the file; no server is asked.")
 @click.option("--wait", is_flag=True, help="Follow the job to its end; exit 1 unless it completed.")
 @session_options
@@ -132,7 +133,7 @@ def show_job(session: Session, name: str) -> None:
     print_pairs(job_pairs(view, now_ms))
     for gang in view.gangs:
         click.echo()
-        click.echo("\n".join(gang_lines(gang, now_ms)))
+        print_lines(gang_lines(gang, now_ms))
         if gang.tasks:
             print_table(TASK_COLUMNS, [task_row(task) for task in gang.tasks])
     if incidents:
@@ -164,7 +165,25 @@ def resize(session: Session, name: str, role: str, replicas: int, reason: str) -
 
     REPLICAS must be within the role's min_replicas and max_replicas.
     """
-    view = session.ask(lambda client: client.resize_job(name, role, replicas, reason=reason))
+
+    async def resize_it(client: Client) -> JobView:
+        from coord.client import Rejected
+
+        try:
+            return await client.resize_job(name, role, replicas, reason=reason)
+        except Rejected as refused:
+            if refused.rejection != Rejection.OUT_OF_RANGE:
+                raise
+            wanted = (await client.job(name)).spec.role(role)
+            if wanted is None:
+                raise
+            raise Failure(
+                f"{name}/{role} takes {wanted.smallest} to {wanted.largest} replicas, "
+                f"not {replicas}: min_replicas and max_replicas in its job file; "
+                f"nothing was changed"
+            ) from refused
+
+    view = session.ask(resize_it)
     session.show(view, lambda _: click.echo(f"{name}/{role} wants {replicas} replicas"))
 
 
@@ -190,9 +209,13 @@ def logs(
     follow: bool,
     offset: int,
 ) -> None:
-    """What a task printed, from its start."""
+    """What a task printed, from its start.
+
+    With -o json: a document for each line of it, with the task that printed it.
+    """
 
     async def copy(client: Client) -> None:
-        await TaskOutput(client, name, role, index, stream).copy(generation, offset, follow)
+        output = TaskOutput(client, name, role, index, stream, session.json)
+        await output.copy(generation, offset, follow)
 
     session.ask(copy)

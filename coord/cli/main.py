@@ -100,7 +100,8 @@ def cli(debug: bool) -> None:
     """Keep a fleet that trains models running, and explain afterwards what happened.
 
     The servers to talk to are given by --server or COORD_SERVER, several of them separated by
-    commas; without either, http://127.0.0.1:7101. Start with `coordctl demo`.
+    commas; without either, those of `coordctl up`, http://127.0.0.1:7101 to 7103.
+    Start with `coordctl demo`.
     """
 
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 Connect = Callable[["Session"], AbstractAsyncContextManager["Client"]]
 
-DEFAULT_SERVER = "http://127.0.0.1:7101"
+DEFAULT_SERVERS = tuple(f"http://127.0.0.1:{port}" for port in (7101, 7102, 7103))
+"""Where `coordctl up` puts its servers, of which any one may be missing."""
 DEFAULT_TIMEOUT_S = 10.0
 
 
@@ -98,14 +99,14 @@ def server_option(command: Callable[..., Any]) -> Callable[..., Any]:
         multiple=True,
         envvar="COORD_SERVER",
         metavar="URL[,URL...]",
-        help=f"Servers to ask, any of the cluster.  [COORD_SERVER; default {DEFAULT_SERVER}]",
+        help="Any servers of the cluster.  [COORD_SERVER; default: those of `coordctl up`]",
     )(command)
 
 
 def split_servers(servers: tuple[str, ...]) -> tuple[str, ...]:
     """Addresses given several times, with commas or with spaces, in order, each once."""
     listed = [part for given in servers for part in given.replace(",", " ").split()]
-    return tuple(dict.fromkeys(listed)) or (DEFAULT_SERVER,)
+    return tuple(dict.fromkeys(listed)) or DEFAULT_SERVERS
 
 
 def output_option(command: Callable[..., Any]) -> Callable[..., Any]:

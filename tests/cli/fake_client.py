@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import Any, BinaryIO, Self, TypeVar
 
@@ -11,7 +11,7 @@ from msgspec.structs import asdict, replace
 
 from coord.api.views import host_view, job_view
 from coord.cli.session import Session
-from coord.client.errors import NotFound, Rejected
+from coord.client.errors import NotFound, Rejected, Unavailable
 from coord.client.views import (
     ClusterView,
     Decided,
@@ -48,6 +48,7 @@ class FakeClient:
         self.asked: list[tuple[Any, ...]] = []
         self.pages: list[LogPage] = []
         self.session: Session | None = None
+        self.trouble: Unavailable | None = None
 
     def connect(self, session: Session) -> Self:
         self.session = session
@@ -139,7 +140,11 @@ class FakeClient:
         found = tuple(self.records[max(start - 1, 0) :][:limit])
         return EventPage(found, start + len(found), 1, self.state.meta.applied_index)
 
-    async def watch(self, start: int | None = None) -> AsyncIterator[Recorded]:
+    async def watch(
+        self, start: int | None = None, on_trouble: Callable[[Unavailable], object] | None = None
+    ) -> AsyncIterator[Recorded]:
+        if self.trouble and on_trouble is not None:
+            on_trouble(self.trouble)
         for record in self.records[(start or 1) - 1 :]:
             yield record
 

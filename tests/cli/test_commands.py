@@ -84,6 +84,15 @@ def test_following_events_prints_json_lines(fake: FakeClient) -> None:
     assert [json.loads(line)["entry"]["index"] for line in lines] == [33, 34, 35]
 
 
+def test_following_events_says_when_no_server_answers(fake: FakeClient) -> None:
+    """Silence of the servers must not look like silence of the fleet."""
+    fake.trouble = Unavailable("GET /v1/events: no server could answer within 10 s")
+    result = run(fake, "events", "-f", "--from", "35")
+    assert result.exit_code == Exit.OK
+    assert "no server could answer within 10 s; trying on" in result.stderr
+    assert "ProgressReported" in result.stdout
+
+
 def test_tables_fit_eighty_columns(fake: FakeClient) -> None:
     """The lists that people look at most."""
     for command in ("job list", "host list", "cluster status"):
@@ -119,6 +128,22 @@ def test_dry_run_asks_no_server() -> None:
         Exit.OK,
         "- is a valid job; without --dry-run it would be submitted\n",
     )
+
+
+def test_a_job_file_that_is_not_there_is_usage(fake: FakeClient) -> None:
+    result = run(fake, "job", "submit", "absent.yaml")
+    assert result.exit_code == Exit.USAGE
+    assert "'absent.yaml' does not exist" in result.stderr
+
+
+def test_an_ended_job_waits_for_nothing(fake: FakeClient) -> None:
+    """What it waited for when it was cancelled is no reason of its end."""
+    assert run(fake, "job", "submit", "-", input=JOB).exit_code == Exit.OK
+    assert "devices" in run(fake, "job", "list").stdout
+    assert run(fake, "job", "cancel", "second").exit_code == Exit.OK
+    listed = run(fake, "job", "list", "--all").stdout
+    assert "cancelled" in listed
+    assert "devices" not in listed
 
 
 def test_a_wrong_job_file_is_usage(fake: FakeClient) -> None:
@@ -171,7 +196,9 @@ def test_a_change_is_made(fake: FakeClient, command: str, printed: str, event: s
 def test_a_refusal_names_the_reason_and_ends_with_1(fake: FakeClient) -> None:
     result = run(fake, "job", "resize", "digits", "trainer", "9")
     assert result.exit_code == Exit.FAILED
-    assert "outside the role's min_replicas and max_replicas" in result.stderr
+    assert "digits/trainer takes 2 to 2 replicas, not 9" in result.stderr
+    result = run(fake, "job", "resize", "digits", "absent", "2")
+    assert "unknown_role" in result.stderr
 
 
 def test_something_absent_is_named(fake: FakeClient) -> None:
@@ -217,6 +244,21 @@ def test_the_options_reach_the_client(fake: FakeClient) -> None:
     assert fake.session.servers == ("c:3",)
 
 
+def test_without_an_address_the_servers_of_up_are_asked(fake: FakeClient) -> None:
+    """Any one of the three may be missing."""
+    assert run(fake, "job", "list", env={"COORD_SERVER": ""}).exit_code == Exit.OK
+    assert fake.session is not None
+    assert fake.session.servers == tuple(f"http://127.0.0.1:{port}" for port in (7101, 7102, 7103))
+
+
+def test_only_where_nobody_answered_the_addresses_are_doubted() -> None:
+    for reason, doubted in (("unavailable", True), ("joiner_away", False)):
+        fake = FakeClient([], raises=Unavailable("no", reason))
+        result = run(fake, "job", "list")
+        assert result.exit_code == Exit.UNAVAILABLE
+        assert ("COORD_SERVER" in result.stderr) == doubted
+
+
 def test_a_malformed_server_is_usage() -> None:
     result = CliRunner().invoke(cli, ["job", "list", "--server", "ftp://x"])
     assert result.exit_code == Exit.USAGE
@@ -229,6 +271,25 @@ def test_logs_are_copied_to_the_end(fake: FakeClient) -> None:
     result = run(fake, "job", "logs", "digits", "--index", "1")
     assert (result.exit_code, result.stdout_bytes) == (Exit.OK, b"one\ntwo\xff\n")
     assert [(asked["generation"], asked["offset"]) for _, asked in fake.asked] == [(3, 0), (3, 4)]
+
+
+def test_logs_as_json_are_a_document_a_line(fake: FakeClient) -> None:
+    """However the pages cut them; the last line may have no end."""
+    fake.pages = [LogPage(b"one\ntw", 0), LogPage(b"o\xff\nthree", 6, ended=True)]
+    result = run(fake, "job", "logs", "digits", "-o", "json")
+    task = {"task": "digits/trainer/0#3", "stream": "stdout"}
+    assert [json.loads(line) for line in result.stdout.splitlines()] == [
+        {**task, "text": "one"},
+        {**task, "text": "two\ufffd"},
+        {**task, "text": "three"},
+    ]
+
+
+def test_logs_of_an_earlier_and_larger_run(fake: FakeClient) -> None:
+    """Its tasks are not those of the role as it is now."""
+    fake.pages = [LogPage(b"seven\n", 0, ended=True)]
+    result = run(fake, "job", "logs", "digits", "--generation", "1", "--index", "7")
+    assert (result.exit_code, result.stdout) == (Exit.OK, "seven\n")
 
 
 def test_following_logs_goes_on_into_the_next_run(fake: FakeClient) -> None:
