@@ -82,6 +82,7 @@ class GuardedRaft:
         self._queued: collections.deque[Placed] = collections.deque()
         self._installing: SnapshotPoint | None = None
         self._followed: tuple[Member, ...] | None = None
+        self._peers: dict[int, PeerNode] = {}
         self._candidate = False
         self._state_index = applied_index
         self._ticket = os.path.join(directory, "raft-ticket")
@@ -256,9 +257,13 @@ class GuardedRaft:
         self.guard.answering = answering
         try:
             with active(self._rng, self.journal):
-                self._library.message_received(PeerNode(peer), message)
+                self._library.message_received(self._peer(peer), message)
         finally:
             self.guard.answering = None
+
+    def _peer(self, node: int) -> PeerNode:
+        """What the library compares its members with: only the number counts."""
+        return self._peers.setdefault(node, PeerNode(node))
 
     def _receive_snapshot(self, peer: int, step: Install) -> None:
         """Rule G7: install in one step. The library answers even a load that failed with success;

@@ -2,112 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from coord.raft.configuration import LogEntry
-from coord.raft.guard import Answering, Deliver, Fetch, Guard, Install, Send, Step
+from coord.raft.guard import Answering, Deliver, Fetch, Install, Send
 from coord.raft.guard_append import GuardBroken, Message
 from coord.raft.guard_durable import may_leave, must_commit_before_tick, must_step_down
 from coord.raft.guard_snapshot import SnapshotPoint, beats_installed
-from coord.raft.guard_stream import WINDOW_LIMIT_BYTES
 from coord.raft.rules import ALL_RULES, RULES, all_but
-
-
-class FakeLog:
-    """Entries from `first` on, given by their terms."""
-
-    def __init__(self, *terms: int, first: int = 1, size_bytes: int = 1) -> None:
-        self.list = [(b"x" * size_bytes, first + n, term) for n, term in enumerate(terms)]
-
-    @property
-    def first_index(self) -> int:
-        return self.list[0][1]
-
-    @property
-    def last_index(self) -> int:
-        return self.list[-1][1]
-
-    def term_at(self, index: int) -> int | None:
-        found = [entry for entry in self.list if entry[1] == index]
-        return found[0][2] if found else None
-
-    def entries(self, start: int, limit_bytes: int) -> list[LogEntry]:
-        found: list[LogEntry] = []
-        for entry in self.list:
-            full = sum(len(one[0]) for one in found) + len(entry[0]) > limit_bytes
-            if entry[1] >= start and not (found and full):
-                found.append(entry)
-        return found
-
-
-class FakeRaft:
-    """What the guard reads of a node."""
-
-    def __init__(self, term: int = 1, commit: int = 1, applied: int = 1, leads: bool = False):
-        self.term = term
-        self.commit_index = commit
-        self.applied_index = applied
-        self.leads = leads
-        self.voters: tuple[int, ...] = (1, 2, 3)
-
-
-def guard(log: FakeLog, raft: FakeRaft, rules: frozenset[str] = ALL_RULES, **points: Any) -> Guard:
-    made = Guard(
-        log,
-        raft,
-        lambda: points.get("snapshot"),
-        lambda: points.get("fetched"),
-        rules,
-    )
-    made.connected(2)
-    return made
-
-
-def append(
-    prev: int, prev_term: int, *terms: int, term: int = 1, commit: int = 0, sequence: int = 5
-) -> Message:
-    entries = [(b"x", prev + 1 + n, entry_term) for n, entry_term in enumerate(terms)]
-    return {
-        "type": "append_entries",
-        "term": term,
-        "commit_index": commit,
-        "prevLogIdx": prev,
-        "prevLogTerm": prev_term,
-        "entries": entries,
-        "sequence": sequence,
-    }
-
-
-def only(steps: list[Step]) -> Deliver:
-    assert len(steps) == 1, steps
-    assert isinstance(steps[0], Deliver)
-    return steps[0]
-
-
-def handed(steps: list[Step]) -> tuple[int, int, list[tuple[int, int]]]:
-    """prev, its term, and (index, term) of the entries that the library gets."""
-    message = only(steps).message
-    entries = [(index, term) for _, index, term in message["entries"]]
-    return message["prevLogIdx"], message["prevLogTerm"], entries
-
-
-def covered(steps: list[Step]) -> int | None:
-    answering = only(steps).answering
-    assert answering is not None
-    return answering.covered
-
-
-def reply(next_index: int, *, success: bool, sequence: int, term: int = 1) -> Message:
-    return {
-        "type": "next_node_idx",
-        "term": term,
-        "sequence": sequence,
-        "next_node_idx": next_index,
-        "reset": not success,
-        "success": success,
-    }
+from tests.raft.guarded import FakeLog, FakeRaft, append, covered, guard, handed, only, reply
 
 
 class TestG1:
@@ -213,37 +115,6 @@ class TestG2:
         assert only(steps).message["commit_index"] == 9
 
 
-class TestG3:
-    """A reply counts only in the term of the append that it answers."""
-
-    def test_a_reply_of_an_earlier_term_is_dropped(self) -> None:
-        made = guard(FakeLog(*[1] * 5), FakeRaft(3, leads=True))
-        assert made.incoming(2, reply(6, success=True, sequence=1, term=1)) == []
-
-    def test_a_reply_to_a_follower_is_dropped(self) -> None:
-        made = guard(FakeLog(*[1] * 5), FakeRaft(3))
-        assert made.incoming(2, reply(6, success=True, sequence=1, term=3)) == []
-
-    def test_no_follower_is_ahead_of_its_leader(self) -> None:
-        made = guard(FakeLog(*[1] * 5), FakeRaft(leads=True))
-        first = made.incoming(2, reply(99, success=True, sequence=1))[0]
-        assert isinstance(first, Deliver)
-        assert first.message["next_node_idx"] == 6
-
-    def test_a_reply_carries_the_term_of_its_append(self) -> None:
-        """Not the term at the time of sending."""
-        made = guard(FakeLog(*[1] * 5), FakeRaft(4))
-        made.answering = Answering(3, 7, 5, 2)
-        sent = made.outgoing(
-            2, {"type": "next_node_idx", "next_node_idx": 6, "reset": False, "success": True}
-        )
-        assert [(message["term"], message["sequence"]) for message in sent] == [(3, 7)]
-
-    def test_switched_off_an_old_reply_counts(self) -> None:
-        made = guard(FakeLog(*[1] * 5), FakeRaft(3, leads=True), all_but("G3", "G6"))
-        assert len(made.incoming(2, reply(6, success=True, sequence=1, term=1))) == 1
-
-
 class TestG4:
     """One vote per term and voter."""
 
@@ -301,112 +172,6 @@ class TestG5:
         assert must_commit_before_tick(leads=True, dirty=True, rules=ALL_RULES)
         assert not must_commit_before_tick(leads=False, dirty=True, rules=ALL_RULES)
         assert not must_commit_before_tick(leads=True, dirty=True, rules=all_but("G5.own"))
-
-
-class TestG6:
-    """Per follower, one probe in flight until a success, then a stream."""
-
-    def streaming(self, log: FakeLog, raft: FakeRaft) -> Guard:
-        """A guard whose stream to node 2 has just begun, at the log's end."""
-        made = guard(log, raft)
-        probe = made.pump(2)[0]
-        made.incoming(2, reply(log.last_index + 1, success=True, sequence=probe["sequence"]))
-        return made
-
-    def test_one_probe_and_then_only_signs_of_life(self) -> None:
-        made = guard(FakeLog(*[1] * 5), FakeRaft(leads=True))
-        first, second = made.pump(2), made.pump(2)
-        assert [message["prevLogIdx"] for message in first] == [4]
-        assert "prevLogIdx" not in second[0]
-
-    def test_what_was_sent_is_not_sent_again(self) -> None:
-        log = FakeLog(*[1] * 5)
-        made = self.streaming(log, FakeRaft(leads=True))
-        log.list.append((b"x", 6, 1))
-        assert [e[1] for e in made.pump(2)[0]["entries"]] == [6]
-        log.list.append((b"x", 7, 1))
-        sent = made.pump(2)
-        assert [(m["prevLogIdx"], [e[1] for e in m["entries"]]) for m in sent] == [(6, [7])]
-
-    def test_a_late_success_sends_nothing_twice(self) -> None:
-        """It moves the library's next index back, which is therefore said anew."""
-        log = FakeLog(*[1] * 5)
-        made = self.streaming(log, FakeRaft(leads=True))
-        log.list += [(b"x", 6, 1), (b"x", 7, 1)]
-        sequence = made.pump(2)[0]["sequence"]
-        steps = made.incoming(2, reply(7, success=True, sequence=sequence))
-        told = [step.message for step in steps if isinstance(step, Deliver)]
-        assert [(m["next_node_idx"], m["reset"], m["success"]) for m in told] == [
-            (7, False, True),
-            (8, True, False),
-        ]
-        assert made.pump(2)[0]["entries"] == []
-
-    def test_a_reject_probes_at_once_where_the_follower_says(self) -> None:
-        made = self.streaming(FakeLog(*[1] * 9), FakeRaft(leads=True))
-        sequence = made.pump(2)[0]["sequence"]
-        steps = made.incoming(2, reply(4, success=False, sequence=sequence))
-        sent = [step.message for step in steps if isinstance(step, Send)]
-        assert [message["prevLogIdx"] for message in sent] == [3]
-
-    def test_rejects_of_what_was_in_flight_do_not_move_it_again(self) -> None:
-        """Three appends in flight, the first is rejected; the other rejects are its echo."""
-        made = self.streaming(FakeLog(*[1] * 9), FakeRaft(leads=True))
-        first, second = made.pump(2)[0], made.pump(2)[0]
-        made.incoming(2, reply(4, success=False, sequence=first["sequence"]))
-        steps = made.incoming(2, reply(2, success=False, sequence=second["sequence"]))
-        assert [step for step in steps if isinstance(step, Send)] == []
-        assert "prevLogIdx" not in made.pump(2)[0]
-
-    def test_a_probe_that_was_lost_is_sent_again(self) -> None:
-        """A sign of life sent after it came back, and it did not."""
-        made = guard(FakeLog(*[1] * 5), FakeRaft(leads=True))
-        made.pump(2)
-        life = made.pump(2)[0]
-        made.incoming(2, {"type": "alive", "term": 1, "sequence": life["sequence"]})
-        assert "prevLogIdx" in made.pump(2)[0]
-
-    def test_a_new_connection_probes_anew(self) -> None:
-        made = self.streaming(FakeLog(*[1] * 5), FakeRaft(leads=True))
-        made.connected(2)
-        assert len(made.pump(2)) == 1
-        assert "prevLogIdx" not in made.pump(2)[0]
-
-    def test_a_new_term_probes_anew(self) -> None:
-        raft = FakeRaft(leads=True)
-        made = self.streaming(FakeLog(*[1] * 5), raft)
-        raft.term = 2
-        made.pump(2)
-        assert "prevLogIdx" not in made.pump(2)[0]
-
-    def test_a_new_connection_stops_the_library_from_sending_its_dump(self) -> None:
-        """It is told that everything was sent; what is missing is the stream's business."""
-        told = guard(FakeLog(*[1] * 5), FakeRaft(leads=True)).connected(2)
-        assert [(m["next_node_idx"], m["reset"], m["success"]) for m in told] == [(6, True, False)]
-
-    def test_a_slow_follower_has_so_much_in_flight_at_most(self) -> None:
-        log = FakeLog(1, 1, size_bytes=3 * 1024 * 1024)
-        made = self.streaming(log, FakeRaft(leads=True))
-        log.list += [(b"x" * 3 * 1024 * 1024, 3 + n, 1) for n in range(20)]
-        sent = sum(len(e[0]) for message in made.pump(2) for e in message["entries"])
-        assert sent < WINDOW_LIMIT_BYTES + 4 * 1024 * 1024
-        assert made.pump(2)[0]["entries"] == []
-
-    def test_the_librarys_nowhere_is_a_plain_sign_of_life(self) -> None:
-        """Past its own end it sends prevLogIdx None, which would be rejected for ever."""
-        made = guard(FakeLog(0, 1), FakeRaft(leads=True), all_but("G6"))
-        message = {**append(0, 0), "prevLogIdx": None, "prevLogTerm": None}
-        assert "prevLogIdx" not in made.outgoing(2, message)[0]
-
-    def test_a_sign_of_life_is_answered_by_one(self) -> None:
-        life = {"type": "append_entries", "term": 1, "commit_index": 1, "sequence": 8}
-        _, answer = guard(FakeLog(0, 1), FakeRaft()).incoming(2, life)
-        assert answer == Send({"type": "alive", "term": 1, "sequence": 8})
-
-    def test_alive_acknowledges_nothing(self) -> None:
-        made = guard(FakeLog(*[1] * 5), FakeRaft(leads=True))
-        step = only(made.incoming(2, {"type": "alive", "term": 1, "sequence": 1}))
-        assert (step.message["success"], step.message["reset"]) == (False, False)
 
 
 class TestG7:

@@ -15,11 +15,11 @@ import pytest
 from coord.codec import decode_peer_frame, encode_peer_frame
 from coord.raft import transport
 from coord.raft.guard_append import Message
-from coord.raft.handshake import NotLoopback, peer_context
+from coord.raft.handshake import NotLoopback, PeerRefused, peer_context
 from coord.raft.network import FetchFailed, SnapshotSource
 from coord.raft.ports import Member
 from coord.raft.transport import TcpNetwork
-from coord.raft.wire import FrameStream
+from coord.raft.wire import ConnectionEnded, FrameStream
 from tests.raft.certificates import make_authority, make_certificate
 from tests.raft.clusters import wait
 from tests.raft.processes import free_ports
@@ -186,7 +186,8 @@ async def test_who_is_dropped_is_let_go(make: Make) -> None:
     one.handler.members.remove(2)
     one.network.drop_peer(2)
     await wait(lambda: not one.handler.up and not two.handler.up)
-    await asyncio.sleep(0.5)
+    with pytest.raises(PeerRefused, match=r"node 2 at .* is no member"):
+        await two.network._dial(1, one.member.peer_address, "raft")
     assert not one.handler.up
 
 
@@ -295,8 +296,8 @@ async def test_a_wrong_address_is_told(make: Make) -> None:
     """Node 3's address was entered for node 2."""
     three = await make(3)
     one = await make(1)
-    one.network.add_peer(Member(2, three.member.peer_address, "api:1"))
-    await asyncio.sleep(0.3)
+    with pytest.raises(PeerRefused, match="is node 3 of cluster 'test', not 2; check the members"):
+        await one.network._dial(2, three.member.peer_address, "raft")
     assert not one.handler.up
 
 
@@ -357,12 +358,14 @@ async def test_who_cannot_prove_himself_is_refused(make: Make, tmp_path: Path) -
     authority = make_authority(tmp_path, "authority")
     other = make_authority(tmp_path, "other")
     one = await make(1, tls=peer_context(*make_certificate(tmp_path, "node-1", authority)))
-    two = await make(2, one, tls=peer_context(*make_certificate(tmp_path, "node-2", other)))
-    one.network.add_peer(two.member)
+    two = await make(2, tls=peer_context(*make_certificate(tmp_path, "node-2", other)))
+    with pytest.raises((OSError, ConnectionEnded)):
+        await two.network._dial(1, one.member.peer_address, "raft")
+    with pytest.raises((OSError, ConnectionEnded)):
+        await one.network._dial(2, two.member.peer_address, "raft")
     plain = await Stranger.dial(one)
     plain.hello(node=3)
     assert await plain.ended()
-    await asyncio.sleep(0.5)
     assert not one.handler.up
     assert not two.handler.up
     await plain.close()
