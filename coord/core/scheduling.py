@@ -23,10 +23,10 @@ def schedule(step: Step) -> None:
 
 
 def _place_waiting(step: Step) -> bool:
-    """Look at the queue once. True when a gang left a place that it had kept, maybe for another."""
+    """Look at the queue once. True when a gang left places that it had kept: whoever waits for
+    longer than the gang then comes first again."""
     state = step.state
     rooms: dict[str, Room] | None = None
-    left_places = False
     refused: dict[tuple[Resources, int], Refusal] = {}
     for key in sorted(state.waiting, key=lambda key: _rank(step, key)):
         gang = state.gangs[key]
@@ -37,20 +37,19 @@ def _place_waiting(step: Step) -> bool:
         role = role_of(step, gang)
         need = role.resources
         smallest = min(role.smallest if gang.index < 0 else 1, gang.desired)
-        # Room only shrinks while nobody leaves a kept place: what found none before finds none now.
+        # Until somebody leaves a kept place, room only shrinks: what found none finds none now.
         why = None if gang.holds else refused.get((need, smallest))
         plan = None if why else place(rooms, gang, need, smallest, role.spares)
         if plan is not None:
-            if gang.holds:
-                left_places = True
-                refused.clear()
             _start(step, gang, plan)
+            if gang.holds:
+                return True
             continue
         why = why or refusal(state, rooms, gang, need, smallest)
         if not gang.holds:
             refused[need, smallest] = why
         _queue(step, gang, why.reason, why.detail)
-    return left_places
+    return False
 
 
 def _rank(step: Step, key: str) -> tuple[int, int, int, str]:
