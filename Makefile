@@ -37,10 +37,10 @@ demo: $(INSTALLED)
 	$(BIN)/coordctl demo
 
 test: $(WITH_TORCH)
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow" tests
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" tests
 
 test-slow: $(WITH_TORCH)
-	$(BIN)/python -m pytest -n 2 --dist loadgroup tests
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests
 
 check: $(INSTALLED)
 	$(BIN)/ruff format --check $(SOURCES)

@@ -15,13 +15,10 @@ import pytest
 from coord.cli.local import free_ports
 from tests.integration.cluster import ROOT, Fleet, digits_job
 
-pytestmark = [
-    pytest.mark.skipif(
-        importlib.util.find_spec("torch") is None,
-        reason="TORCH IS MISSING, examples/ddp.py IS NOT TESTED: pip install torch==2.13.0",
-    ),
-    pytest.mark.xdist_group("ddp"),
-]
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None,
+    reason="TORCH IS MISSING, examples/ddp.py IS NOT TESTED: pip install torch==2.13.0",
+)
 DDP = ROOT / "examples" / "ddp.py"
 STEPS = 120
 

@@ -7,12 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.integration.cluster import ROOT
 
 
-@pytest.mark.xdist_group("demo")
 def test_the_demo_recovers_from_three_failures(tmp_path: Path) -> None:
     """Exit code 0, its last line, one line an incident, and a file that replays."""
     done = subprocess.run(

@@ -15,8 +15,6 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent.parent
 INSTALL_TIMEOUT_S = 300
 
-pytestmark = pytest.mark.xdist_group("packaging")
-
 
 def run(*command: str | Path, cwd: Path, timeout: float = INSTALL_TIMEOUT_S) -> str:
     """The command's output; its stderr is in the failure when it fails."""
