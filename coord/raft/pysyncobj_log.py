@@ -281,6 +281,8 @@ class PySyncObjLog:
         return self._journal.configuration.version
 
     def accepts(self, node: int, version: tuple[int, int]) -> bool:
+        if self._turns is None or not self._turns.running:
+            return False
         newer = version > self._journal.configuration.version
         return newer or node in self._raft.voters or not self._raft.votes
 

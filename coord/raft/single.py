@@ -76,8 +76,8 @@ class SingleNodeLog:
         journal.setCurrentTerm(self._term, self.node)
         journal.add(NO_OP, journal.last_index + 1, self._term)
         self._environment.commit()
-        self._running = True
         self._apply_up_to_end()
+        self._running = True
         self._tell()
 
     async def stop(self) -> None:
@@ -168,24 +168,27 @@ class SingleNodeLog:
         self._turn_handle = None
         waiting = [one for one in self._waiting if not one[1].done()]
         self._waiting = []
-        position = len(self._journal)
-        for payload, _ in waiting:
-            self._journal.add(regular_command(payload), self._journal.last_index + 1, self._term)
+        try:
+            outcomes = self._take(waiting)
+        except Exception as error:
+            self._halt(error)
+            outcomes = [Unknown("halted")] * len(waiting)
+        for (_, future), outcome in zip(waiting, outcomes, strict=True):
+            _answer(future, outcome)
+
+    def _take(self, waiting: list[Waiting]) -> list[ProposeOutcome]:
+        """Append, commit, apply; what became of each."""
+        position, first_index = len(self._journal), self._journal.last_index + 1
+        for number, (payload, _) in enumerate(waiting):
+            self._journal.add(regular_command(payload), first_index + number, self._term)
         if not self._commit():
             # Nothing was written, and now it will not be.
             self._journal.deleteEntriesFrom(position)
-            for _, future in waiting:
-                _answer(future, NotCommitted("read_only"))
             self._tell()
-            return
-        first_index = self._journal[position][1] if waiting else 0
-        if not self._apply_up_to_end():
-            for _, future in waiting:
-                _answer(future, Unknown("halted"))
-            return
-        for offset, (_, future) in enumerate(waiting):
-            _answer(future, Committed(first_index + offset))
+            return [NotCommitted("read_only")] * len(waiting)
+        self._apply_up_to_end()
         self._flush_soon(_FLUSH_S)
+        return [Committed(first_index + number) for number in range(len(waiting))]
 
     def _commit(self) -> bool:
         try:
@@ -212,24 +215,22 @@ class SingleNodeLog:
             self._flush_handle.cancel()
             self._flush_handle = None
         if self._running and (self._environment.dirty or self._read_only):
-            self._commit()
+            try:
+                self._commit()
+            except Exception as error:
+                self._halt(error)
 
-    def _apply_up_to_end(self) -> bool:
-        """False when the state machine raised, which halts the node."""
+    def _apply_up_to_end(self) -> None:
+        """Raises what the state machine raises."""
         while self._applied < self._journal.last_index:
             index = self._applied + 1
             entry = self._journal.entry(index)
             assert entry is not None
             payload = payload_of(entry[0])
-            try:
-                if payload is not None:
-                    self._machine.apply(index, entry[2], payload)
-                    self._payload_index = index
-            except Exception as error:
-                self._halt(error)
-                return False
+            if payload is not None:
+                self._machine.apply(index, entry[2], payload)
+                self._payload_index = index
             self._applied = index
-        return True
 
     def _halt(self, error: BaseException) -> None:
         log.critical("the log halts", node=self.node, error=repr(error))

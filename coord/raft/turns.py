@@ -67,6 +67,7 @@ class Turns:
         self._orphaned: asyncio.TimerHandle | None = None
         self._blocked_since_s = 0.0
         self._tick_not_before_s = 0.0
+        self._ticked = False
 
     def start(self) -> None:
         self.running = True
@@ -142,15 +143,14 @@ class Turns:
         try:
             if self._can_write():
                 self._take_turn(timer)
+            if self._raft.failure is not None:
+                raise self._raft.failure
+            if not self.read_only:
+                self._send_all()
+            self._after_turn()
         except Exception as error:
             self._fail(error)
             return
-        if self._raft.failure is not None:
-            self._fail(self._raft.failure)
-            return
-        if not self.read_only:
-            self._send_all()
-        self._after_turn()
         self._wake()
 
     def _take_turn(self, timer: bool) -> None:
@@ -175,6 +175,7 @@ class Turns:
         return bool(inbox)
 
     def _tick(self) -> None:
+        self._ticked = True
         if not self._raft.leads:
             self._proposals.refuse("not_leader")
         elif not self.holds_proposals:
@@ -267,7 +268,11 @@ class Turns:
 
     def _hear_first(self) -> None:
         """The process stood still: a follower waits for what lies in its sockets, lest it stand
-        for election for want of a heartbeat that has arrived."""
+        for election for want of a heartbeat that has arrived. Not twice without a tick between, or
+        one that is always late would never stand."""
+        if not self._ticked:
+            return
+        self._ticked = False
         self._tick_not_before_s = self._loop.time() + 2 * self._timings.heartbeat_ms / 1000
 
     def _arm_orphan_timer(self) -> None:

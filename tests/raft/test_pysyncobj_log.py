@@ -62,7 +62,7 @@ def test_a_leader_with_a_full_disk_falls_silent_and_another_leads(tmp_path: Path
         assert isinstance(outcome, Unknown)
         assert "disk is full" in old.status().read_only
         assert await cluster.propose(old) == NotCommitted("read_only")
-        await cluster.wait("another leads", lambda: leader_of(cluster) is not old)
+        await cluster.wait("another leads", lambda: cluster.leader() not in (None, old))
         await commit(cluster, 3)
         assert "disk is full" in old.status().read_only
         disk.full = False
@@ -381,3 +381,41 @@ def test_a_snapshot_is_written_only_once_at_a_time(tmp_path: Path) -> None:
         assert await log.snapshot() == index
 
     run(tmp_path, story)
+
+
+def test_a_broken_disk_halts(tmp_path: Path) -> None:
+    """Whatever is no full disk means that this process must not go on writing."""
+
+    async def story(cluster: SimCluster) -> None:
+        await commit(cluster, 3)
+        old = leader_of(cluster)
+
+        def broken() -> None:
+            raise OSError(5, "input/output error")
+
+        cluster.nodes[old.node].environment.commit = broken  # type: ignore[method-assign]
+        assert isinstance(await cluster.propose(old), Unknown)
+        assert [str(error) for error in cluster.halted] == ["[Errno 5] input/output error"]
+        cluster.halted.clear()
+        await cluster.wait("another leads", lambda: cluster.leader() not in (None, old))
+        await commit(cluster)
+
+    run(tmp_path, story)
+
+
+def test_a_node_that_is_always_late_still_stands(tmp_path: Path) -> None:
+    """It waits once for what it may not have read, and not for ever."""
+
+    async def story(cluster: SimCluster) -> None:
+        await commit(cluster)
+        cluster.hub.mute(leader_of(cluster).node, 1)
+        await cluster.crash(leader_of(cluster).node)
+        for _ in range(60):
+            asyncio.get_running_loop().jump(0.13)  # type: ignore[attr-defined]
+            await asyncio.sleep(0.02)
+        assert cluster.leader() is not None
+        cluster.hub.heal()
+        await cluster.start_all()
+        await cluster.caught_up()
+
+    run(tmp_path, story, timings=RaftTimings(orphan_max_ms=0))
