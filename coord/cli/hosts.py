@@ -19,9 +19,9 @@ HOST_COLUMNS = (
     Column("HOST"),
     Column("STATUS", status=True),
     Column("SEEN", right=True),
-    Column("DEVICES", right=True),
-    Column("CPUS", right=True),
-    Column("MEMORY", right=True),
+    Column("DEV FREE", right=True),
+    Column("CPU FREE", right=True),
+    Column("MEMORY FREE", right=True),
     Column("TASKS", right=True),
     Column("ADDRESS"),
 )
@@ -35,10 +35,7 @@ def host() -> None:
 @host.command("list")
 @session_options
 def list_hosts(session: Session) -> None:
-    """All hosts.
-
-    DEVICES, CPUS and MEMORY show what is free of what there is.
-    """
+    """All hosts, with what is free of what each offers."""
     hosts = session.ask(lambda client: client.hosts())
     session.show(
         hosts,
@@ -116,7 +113,9 @@ def host_row(view: HostView) -> tuple[str, ...]:
 
 
 def _of(free: float, total: float) -> str:
-    return f"{free:.4g}/{total:.4g}" if total else "-"
+    if not total:
+        return "-"
+    return "/".join(f"{number:.1f}".removesuffix(".0") for number in (free, total))
 
 
 def host_pairs(view: HostView) -> list[tuple[str, str]]:

@@ -115,12 +115,16 @@ def _broken(line: str, width: int) -> str:
 
 def _outcome_text(report: IncidentReport) -> str:
     lost = f"{count_text(report.lost_steps, 'step')} lost"
+    if not report.opened:
+        # What became of it meanwhile was not told here.
+        how = "resolved" if report.resolved else "not resolved"
+        return f"{lost}; {how}; opened earlier, closed {report.ref}"
     if report.next_generation:
         begin = "the beginning" if report.restored_step < 0 else f"step {report.restored_step}"
         again = f"generation {report.next_generation} from {begin}"
     else:
         again = "not placed again"
-    opened = f"opened {report.opened}" if report.opened else "opened before this file"
+    opened = f"opened {report.opened}"
     if not report.ref:
         return f"{again}; {opened}, still open"
     how = "resolved" if report.resolved else "not resolved"

@@ -20,6 +20,7 @@ from coord.client.errors import (
     Unavailable,
 )
 from coord.client.views import LogPage
+from coord.model.decisions import IncidentClosed
 from coord.model.entities import JobStatus
 from tests.cli.fake_client import FakeClient
 from tests.cli.recordings import TWO_FAILURES, entries_of
@@ -82,6 +83,18 @@ def test_following_events_prints_json_lines(fake: FakeClient) -> None:
     """One entry a line, so that a program can read on."""
     lines = run(fake, "events", "-f", "-o", "json", "--from", "33").stdout.splitlines()
     assert [json.loads(line)["entry"]["index"] for line in lines] == [33, 34, 35]
+
+
+def test_an_incident_of_which_only_the_end_is_told_claims_nothing_else(fake: FakeClient) -> None:
+    """Whether its gang was placed again stands in entries that were not asked for."""
+    closing = next(
+        record.entry.index
+        for record in fake.records
+        if any(isinstance(decision, IncidentClosed) for decision in record.decisions)
+    )
+    told = run(fake, "events", "--from", str(closing), "--to", str(closing)).stdout
+    assert "opened earlier, closed" in told
+    assert "placed again" not in told
 
 
 def test_following_events_says_when_no_server_answers(fake: FakeClient) -> None:
