@@ -7,6 +7,7 @@ import asyncio
 import structlog
 from aiohttp import WSMsgType, web
 
+from coord.api.errors import ApiError
 from coord.api.keys import NODE
 from coord.codec import MalformedMessage, decode_to_server, encode_to_client
 from coord.model.channel import (
@@ -48,6 +49,8 @@ async def channel(request: web.Request) -> web.WebSocketResponse:
         compress=False,
         max_msg_size=2 * node.config.limits.message_bytes,
     )
+    if not socket.can_prepare(request):
+        raise ApiError(400, "no_websocket", "/v1/channel is a WebSocket; ask for an Upgrade to it")
     await socket.prepare(request)
     session: Session | None = None
     try:

@@ -14,6 +14,7 @@ from coord.api.jobs import ReasonBody
 from coord.api.joining import JOIN_PATH, JoinBody, join_problem
 from coord.api.keys import NODE, PEER_HTTP
 from coord.model.events import EvictionsAllowed
+from coord.node.addresses import address_problem
 from coord.node.node import Node
 from coord.raft.ports import Committed, Member, NotCommitted, ProposeOutcome
 from coord.store.ports import StorageFull
@@ -88,6 +89,7 @@ async def add_member(request: web.Request) -> web.Response:
     member = Member(body.node, body.peer_address, body.api_address)
     if member in node.status.members:
         return answer(request, {"members": node.status.members})
+    _check_member(member, node.status.members, request.secure)
     await _tell_joiner(request, member)
     outcome = await node.log.add_member(member, CHANGE_TIMEOUT_S)
     _check_change(outcome, f"adding node {body.node}")
@@ -126,6 +128,22 @@ async def _tell_joiner(request: web.Request, member: Member) -> None:
             f"{member.node} with `coordctl server --join` first, nothing was changed",
             retry_after_ms=500,
         ) from error
+
+
+def _check_member(member: Member, members: tuple[Member, ...], secured: bool) -> None:
+    """Before anything is sent to an address, or a member recorded whom nobody can reach."""
+    for name in ("peer_address", "api_address"):
+        problem = address_problem(name, getattr(member, name), secured)
+        if problem:
+            raise ApiError(400, "invalid", problem)
+    for other in members:
+        if other.node == member.node:
+            raise ApiError(
+                409,
+                "is_member",
+                f"node {member.node} is a member already, with {other.peer_address} and "
+                f"{other.api_address}; remove it first, or give the new server another number",
+            )
 
 
 class _Reason(msgspec.Struct):

@@ -152,7 +152,9 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
 
 def _of_http(request: web.Request, error: web.HTTPException) -> ApiError:
     if error.status == 404:
-        return ApiError(404, "unknown_path", f"no such path: {request.path}; see /v1 in the README")
+        return ApiError(
+            404, "unknown_path", f"no such path: {request.path}; the paths begin with /v1"
+        )
     if isinstance(error, web.HTTPMethodNotAllowed):
         allowed = ", ".join(sorted(error.allowed_methods))
         return ApiError(

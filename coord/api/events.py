@@ -11,7 +11,7 @@ from aiohttp import web
 
 from coord import __version__
 from coord.api.errors import ApiError
-from coord.api.exchange import answer, fresh, integer
+from coord.api.exchange import answer, fresh, integer, whole_number
 from coord.api.keys import NODE
 from coord.core.machine import apply
 from coord.core.state import decode_state, encode_state
@@ -52,10 +52,10 @@ async def stream_events(request: web.Request) -> web.StreamResponse:
     """Server-sent events, one entry each, its index as the id; goes on after Last-Event-ID."""
     node = request.app[NODE]
     await fresh(request)
-    last_seen = request.headers.get("Last-Event-ID", "")
     start = integer(request, "from", node.events.last_index + 1)
-    if last_seen.isdigit():
-        start = int(last_seen) + 1
+    last_seen = request.headers.get("Last-Event-ID", "")
+    if last_seen:
+        start = whole_number("Last-Event-ID", last_seen) + 1
     _check_kept(node, start)
     at = max(start, node.events.first_index)
     response = web.StreamResponse(

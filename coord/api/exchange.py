@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -21,6 +22,8 @@ ACTOR_LENGTH_LIMIT = 200
 WRITE_TIMEOUT_MS = 5_000
 TIMEOUT_LIMIT_MS = 60_000
 READ_TIMEOUT_MS = 5_000
+BODY_TIMEOUT_S = 10.0
+"""For a body of the largest size over a slow line; a connection must not be held for ever."""
 
 
 def answer(request: web.Request, content: Mapping[str, Any], status: int = 200) -> web.Response:
@@ -69,7 +72,7 @@ def actor_of(request: web.Request) -> str:
 
 async def body_of(request: web.Request, kind: type[Body]) -> Body:
     """The JSON body as a struct. An error names the path of what is wrong."""
-    raw = await request.read()
+    raw = await _raw_body(request)
     try:
         return msgspec.json.decode(raw or b"{}", type=kind)
     except msgspec.DecodeError as error:
@@ -78,19 +81,43 @@ async def body_of(request: web.Request, kind: type[Body]) -> Body:
         ) from error
 
 
+async def _raw_body(request: web.Request) -> bytes:
+    """All of it; what says that it will be too large is refused before it comes."""
+    limit_bytes = request.app[NODE].config.limits.job_bytes
+    size_bytes = request.content_length or 0
+    if size_bytes > limit_bytes:
+        raise web.HTTPRequestEntityTooLarge(limit_bytes, size_bytes)
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            return await request.read()
+    except TimeoutError:
+        raise ApiError(
+            408,
+            "too_slow",
+            f"the body did not come within {BODY_TIMEOUT_S:g} s; nothing was done, send it again",
+        ) from None
+    except web.RequestPayloadError as error:
+        raise ApiError(
+            400, "invalid", f"the body cannot be read ({error}); nothing was done"
+        ) from error
+
+
 def integer(
     request: web.Request, name: str, default: int, *, least: int = 0, most: int = 2**63 - 1
 ) -> int:
     """A number of the query string; one above `most` counts as `most`."""
     text = request.query.get(name, "")
-    if not text:
-        return default
+    return whole_number(name, text, least, most) if text else default
+
+
+def whole_number(name: str, text: str, least: int = 0, most: int = 2**63 - 1) -> int:
+    """A number as text; one above `most` counts as `most`."""
     try:
         value = int(text)
     except ValueError:
         value = least - 1
     if value < least:
-        raise ApiError(400, "invalid", f"{name} is {text!r}; it must be a number from {least} on")
+        raise ApiError(400, "invalid", f"{name} is {text[:40]!r}; write a number from {least} on")
     return min(value, most)
 
 

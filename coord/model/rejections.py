@@ -54,5 +54,5 @@ EXPLANATIONS: dict[Rejection, str] = {
     Rejection.STALE_GENERATION: "from a generation that has been replaced",
     Rejection.TASK_STOPPING: "the task is being stopped",
     Rejection.STEP_WENT_BACK: "a checkpoint at or after this step is committed already",
-    Rejection.NOTHING_TO_DO: "already so",
+    Rejection.NOTHING_TO_DO: "it is so already; nothing was changed",
 }

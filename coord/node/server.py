@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import gc
-import ipaddress
 import os
 import random
 import signal
@@ -23,6 +22,7 @@ from coord import __version__
 from coord.api.app import make_app
 from coord.api.joining import WaitingRoom
 from coord.model.settings import Settings
+from coord.node.addresses import address_problem, split_address
 from coord.node.config import Intervals, Limits, NodeConfig, Retention
 from coord.node.node import Node
 from coord.node.ports import SystemClock
@@ -201,42 +201,20 @@ def _check(config: ServerConfig) -> None:
         address = getattr(config, name)
         if not address and name == "peer_listen":
             continue
-        host, port = _split(name, address)
-        if not 0 <= port <= 65_535:
-            problems.append(f"{name} is {address!r}; the port must be 0 to 65535")
         secured = config.api_ssl if name == "api_listen" else config.peer_ssl
-        if secured is None and not _is_loopback(host):
-            problems.append(
-                f"{name} is {address!r}, which others can reach; without certificates only "
-                "loopback addresses such as 127.0.0.1 are served"
-            )
+        problems.append(address_problem(name, address, secured is not None))
     known = [member.node for member in config.members]
     if config.peer_listen and config.members and config.node not in known:
         problems.append(
             f"node {config.node} is not among the members {known}; name it there with its addresses"
         )
+    problems = [problem for problem in problems if problem]
     if problems:
         raise StartFailed("; ".join(problems))
 
 
-def _split(name: str, address: str) -> tuple[str, int]:
-    host, separator, port = address.rpartition(":")
-    if not separator or not port.isdigit():
-        raise StartFailed(f"{name} is {address!r}; it must be HOST:PORT")
-    return host.strip("[]"), int(port)
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def _listen(config: ServerConfig) -> socket.socket:
-    host, port = _split("api_listen", config.api_listen)
+    host, port = split_address(config.api_listen)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     api_socket = socket.socket(family, socket.SOCK_STREAM)
     try:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from coord.api import exchange
 from coord.api.joining import WaitingRoom
 from coord.core.machine import apply
 from coord.core.state import decode_state
@@ -296,6 +297,84 @@ async def test_a_server_that_does_not_answer_is_not_added() -> None:
             assert await waiting == ()
         joining.close()
         assert len(served.hub.members) == 1
+
+
+@pytest.mark.parametrize(
+    ("member", "status", "said"),
+    [
+        ({"api_address": "10.1.2.3:7104"}, 400, "api_address is '10.1.2.3:7104', which others can"),
+        ({"peer_address": "10.1.2.3:7004"}, 400, "peer_address is '10.1.2.3:7004', which others"),
+        ({"api_address": "example.org:80"}, 400, "which others can reach"),
+        ({"api_address": "nowhere"}, 400, "api_address is 'nowhere'; it must be HOST:PORT"),
+        ({"peer_address": "127.0.0.1:99999"}, 400, "the port must be 0 to 65535"),
+        ({"node": 1}, 409, "node 1 is a member already"),
+    ],
+)
+async def test_a_member_that_cannot_be_is_refused_before_anything_is_sent(
+    member: dict[str, Any], status: int, said: str
+) -> None:
+    """Plain text leaves this machine in no direction."""
+    good = {"node": 4, "peer_address": "127.0.0.1:1", "api_address": "127.0.0.1:2"}
+    async with Served(1) as served:
+        refused = await served.ask("POST", "/v1/cluster/members", {**good, **member}, status)
+        assert said in refused["error"]["message"]
+        assert len(served.hub.members) == 1
+
+
+async def test_a_body_that_says_it_is_too_large_is_not_waited_for() -> None:
+    async with Served() as served:
+        said = await _half_a_request(served, b"Content-Length: 99999999\r\n\r\n{")
+        assert b"413" in said.splitlines()[0]
+        assert b"too_large" in said
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(exchange, "BODY_TIMEOUT_S", 0.1)
+    async with Served() as served:
+        said = await _half_a_request(served, b"Content-Length: 50\r\n\r\n{")
+        assert b"408" in said.splitlines()[0]
+        assert b"too_slow" in said
+        assert b'"may_have_happened":false' in said
+
+
+async def test_a_body_that_cannot_be_unpacked_is_the_sender_s_mistake() -> None:
+    async with Served() as served:
+        head = b"Content-Encoding: gzip\r\nContent-Length: 5\r\n\r\nhello"
+        said = await _half_a_request(served, head)
+        assert b"400" in said.splitlines()[0]
+        assert b'"code":"invalid"' in said
+
+
+async def _half_a_request(served: Served, rest: bytes) -> bytes:
+    """What the server answers to a POST whose sender then keeps silent."""
+    host, _, port = served.urls[1].removeprefix("http://").partition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"POST /v1/notes HTTP/1.1\r\nHost: x\r\n" + rest)
+    async with asyncio.timeout(10):
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = next(
+            int(line.split(b":")[1]) for line in head.splitlines() if b"Content-Length" in line
+        )
+        body = await reader.readexactly(length)
+    writer.close()
+    await writer.wait_closed()
+    return head + body
+
+
+async def test_the_channel_wants_a_websocket() -> None:
+    async with Served() as served:
+        refused = await served.ask("GET", "/v1/channel", status=400)
+        assert refused["error"]["code"] == "no_websocket"
+
+
+@pytest.mark.parametrize("last", ["\u00b2", "x", "-1", "9" * 5_000])
+async def test_an_event_id_that_is_no_index_is_refused(last: str) -> None:
+    async with Served() as served:
+        headers = {"Last-Event-ID": last}
+        refused = await served.ask("GET", "/v1/events/stream", status=400, headers=headers)
+        assert "Last-Event-ID" in refused["error"]["message"]
 
 
 async def test_evictions_that_are_not_frozen_need_no_permission() -> None:
