@@ -17,7 +17,7 @@ import click
 from coord.cli.demo_log import JobLog, cost_text
 from coord.cli.exits import BadInput, Exit, Failure
 from coord.cli.local import LocalCluster
-from coord.cli.processes import family
+from coord.cli.processes import marked
 from coord.model.settings import Settings
 from coord.model.spec import JobSpec, Resources, RoleSpec
 
@@ -187,8 +187,8 @@ class Demo:
     def kill_rank(self, index: int) -> None:
         self.wait_for("training to be in full swing", lambda: self.log.in_full_swing)
         host, pid = self.task(index)
-        if pid not in [process.pid for process in family(self.cluster.agents[host].pid)]:
-            raise Failure(f"rank {index} should be process {pid} of {host}, which has no such one")
+        if pid not in [process.pid for process in marked(self.cluster.mark)]:
+            raise Failure(f"rank {index} should be process {pid} of {host}, which is none of ours")
         os.kill(pid, signal.SIGKILL)
         self.screen.say(f"killed rank {index} (process {pid} on {host}) at step {self.log.step}")
         self.wait_recovered(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -15,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 
 from coord.cli.exits import Failure
-from coord.cli.processes import MARK, Child, family, kill, start_guard, sweep
+from coord.cli.processes import MARK, Child, kill, marked, start_guard, sweep
 from coord.model.settings import Settings
 
 FREE_PORTS = range(10_000, 20_000)
@@ -133,14 +135,20 @@ class LocalCluster:
         return []
 
     def kill_host(self, host: str) -> list[int]:
-        """SIGKILL to an agent and every process of its tasks, as if the machine had died.
-
-        Returns the pids of the tasks' processes.
+        """SIGKILL to an agent, its keeper and every process of its tasks, as if the machine had
+        died. Returns the pids of the tasks' processes.
         """
+        data = str(self._agent_data(host))
         agent = self.agents[host]
-        tasks = family(agent.pid)
+        others, tasks = [], []
+        for process in marked(self.mark):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if process.environ().get("COORD_HOST") == host:
+                    tasks.append(process)
+                elif data in process.cmdline() and process.pid != agent.pid:
+                    others.append(process)
         agent.kill()
-        kill(tasks)
+        kill([*others, *tasks])
         return [process.pid for process in tasks]
 
     def child(self, name: str, arguments: list[str], workdir: Path | None = None) -> Child:
@@ -190,12 +198,15 @@ class LocalCluster:
         arguments = [
             "agent",
             f"--host-id=host-{number}",
-            f"--data={self.directory / f'agent-{number}'}",
+            f"--data={self._agent_data(f'host-{number}')}",
             f"--server={','.join(self.urls[at:] + self.urls[:at])}",
             f"--cluster-id={self.layout.cluster}",
             f"--devices={self._devices}",
         ]
         return self.child(f"host-{number}", arguments, self._workdir)
+
+    def _agent_data(self, host: str) -> Path:
+        return self.directory / host.replace("host", "agent")
 
     def _api(self, node: int) -> str:
         return f"127.0.0.1:{self.layout.api_ports[node - 1]}"

@@ -92,13 +92,6 @@ class Child:
         return f"{self.name} {how}; the end of {self.log}:\n{tail}"
 
 
-def family(pid: int) -> list[psutil.Process]:
-    """Every live descendant of a process."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return psutil.Process(pid).children(recursive=True)
-    return []
-
-
 def kill(processes: Iterable[psutil.Process]) -> None:
     """SIGKILL to each that is still the process it was; psutil compares start times."""
     for process in processes:
