@@ -26,6 +26,26 @@ from .world import World
 FOLDER = Path(__file__).parent.parent / "histories"
 TRANSCRIPTS = Path(__file__).parent / "transcripts"
 
+RECORDED = (
+    "breaker",
+    "checkpoints",
+    "clock-jump",
+    "drain",
+    "exclusive",
+    "failures-budget",
+    "hang",
+    "hosts-agent-restart",
+    "jobs-cancel",
+    "leader-change",
+    "preemption",
+    "recovery-host-lost-spare",
+    "recovery-rank-crash",
+    "requests",
+    "resize-independent",
+    "services",
+    "unkillable",
+)
+
 
 class History(msgspec.Struct, frozen=True):
     """A file's content: what was recorded, and the digest of the whole state at its end."""
@@ -52,13 +72,13 @@ def replay(history: History) -> tuple[list[Recorded], str]:
 
 
 def sources() -> dict[str, list[Recorded]]:
-    """What is recorded of a release: every transcript, and fleets that live through much."""
+    """What is recorded of a release: a transcript of each family, fleets that live through much."""
     found = {}
-    for path in sorted(TRANSCRIPTS.glob("*.txt")):
+    for name in RECORDED:
         transcript = Transcript()
-        transcript.run(path.read_text())
-        found[f"transcript-{path.stem}"] = transcript.driver.records
-    for seed in (3, 14, 15, 92, 65):
+        transcript.run((TRANSCRIPTS / f"{name}.txt").read_text())
+        found[f"transcript-{name}"] = transcript.driver.records
+    for seed in (3, 14, 15):
         world = World(seed, twin=False)
         world.live_through(250)
         world.calm_down()
