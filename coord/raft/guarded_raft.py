@@ -27,6 +27,7 @@ from coord.raft.network import SnapshotSource
 from coord.raft.ports import Member, Role
 from coord.raft.rules import ALL_RULES
 from coord.raft.timings import RaftTimings
+from coord.store.ports import StorageFull
 
 COMMAND_LIMIT_BYTES = 4 * 1024 * 1024
 """A payload may have so many bytes."""
@@ -80,7 +81,6 @@ class GuardedRaft:
         self._add_peer = add_peer
         self._drop_peer = drop_peer
         self._queued: collections.deque[Placed] = collections.deque()
-        self._installing: SnapshotPoint | None = None
         self._followed: tuple[Member, ...] | None = None
         self._peers: dict[int, PeerNode] = {}
         self._candidate = False
@@ -156,7 +156,8 @@ class GuardedRaft:
         self._library.connection_down(PeerNode(peer))
 
     def receive(self, peer: int, message: Message) -> None:
-        """A message from a peer. Raises GuardBroken; sets `failure` if a snapshot did not load."""
+        """A message from a peer. Raises GuardBroken, and StorageFull if a snapshot did not fit;
+        sets `failure` if it did not load."""
         if message["type"] in ("next_node_idx", "alive") and peer not in self.voters:
             return
         for step in self.guard.incoming(peer, message):
@@ -233,20 +234,11 @@ class GuardedRaft:
         self._drop_peer(int(node.id))
 
     def load_dump(self) -> tuple[LogEntry, LogEntry, list[PeerNode]]:
-        """What the library calls loading a dump: at start the state at hand, later a snapshot."""
-        if self._installing is None:
-            assert self._loads is not None
-            loaded = self._loads
-        else:
-            try:
-                source = self._install(self._installing)
-            except Exception as error:
-                self.failure = error
-                raise
-            loaded = Installed(source.entries, source.members)
-            self._state_index = max(self._state_index, source.index)
-        before_last, last = loaded.entries
-        return last, before_last, [peer_node(member) for member in loaded.members]
+        """What the library calls loading a dump: at start the state at hand, later a snapshot that
+        has been installed already."""
+        assert self._loads is not None
+        before_last, last = self._loads.entries
+        return last, before_last, [peer_node(member) for member in self._loads.members]
 
     # Inside
 
@@ -266,19 +258,23 @@ class GuardedRaft:
         return self._peers.setdefault(node, PeerNode(node))
 
     def _receive_snapshot(self, peer: int, step: Install) -> None:
-        """Rule G7: install in one step. The library answers even a load that failed with success;
-        then nothing of this turn may leave."""
-        self._installing = step.point
+        """Rule G7: install in one step, and only then have the library load it, which would
+        answer even a load that failed with success. Raises StorageFull with all as it was."""
         try:
-            self._hand_over(peer, step.message, step.answering)
-        finally:
-            self._installing = None
-        if self.failure is None and self.applied_index < step.point.index:
+            source = self._install(step.point)
+        except StorageFull:
+            raise
+        except Exception as error:
+            self.failure = error
+            return
+        self._loads = Installed(source.entries, source.members)
+        self._state_index = source.index
+        self._hand_over(peer, step.message, step.answering)
+        if self.applied_index < step.point.index:
             self.failure = GuardBroken(
-                f"the snapshot at index {step.point.index} was handed over but not loaded"
+                f"the snapshot at index {step.point.index} was installed, but the library does "
+                "not know; a restart will"
             )
-        if self.failure is not None:
-            self.outbox.clear()
 
     def _queue(self, placed: Placed) -> Callable[[object, int], None]:
         """The library works proposals off in order. What it calls back is believed only about one

@@ -63,6 +63,15 @@ class SnapshotRecord(msgspec.Struct, frozen=True):
     members: tuple[Member, ...]
 
 
+class Contents(msgspec.Struct, frozen=True):
+    """The log as it was before a snapshot took its place."""
+
+    entries: list[LogEntry]
+    base: Configuration
+    configuration: Configuration
+    snapshot: SnapshotRecord | None
+
+
 class Journal:
     """What the library takes for its journal (positions count from the first entry shown), and
     what the guard and the log above it read by index.
@@ -99,10 +108,7 @@ class Journal:
 
     def add(self, command: bytes, idx: int, term: int) -> None:
         self._entries.append((command, idx, term))
-        key = _KEY.pack(idx)
-        crc = zlib.crc32(command, zlib.crc32(key + _KEY.pack(term)))
-        self._environment.stage("raft_log", key, _HEAD.pack(term, crc) + command)
-        self.entries_dirty = True
+        self._stage_entry(command, idx, term)
         self.configuration = configured(self.configuration, (command, idx, term))
         if self.on_append is not None:
             self.on_append((command, idx, term))
@@ -234,6 +240,23 @@ class Journal:
         self.add(*last)
         self.configuration = self._base
 
+    def contents(self) -> Contents:
+        """All that `restart_from` and `keep_snapshot` replace, for `restore`."""
+        return Contents(list(self._entries), self._base, self.configuration, self.snapshot)
+
+    def restore(self, contents: Contents) -> None:
+        """Take back a restart that did not become durable."""
+        self._environment.stage_range_delete("raft_log", b"", b"")
+        self._entries = contents.entries
+        for entry in contents.entries:
+            self._stage_entry(*entry)
+        self._base = contents.base
+        self._stage_meta("members", contents.base)
+        self.configuration = contents.configuration
+        self.forget_snapshot()
+        if contents.snapshot is not None:
+            self.keep_snapshot(contents.snapshot)
+
     def keep_snapshot(self, record: SnapshotRecord) -> None:
         self.snapshot = record
         self._stage_meta("snapshot", record)
@@ -266,6 +289,12 @@ class Journal:
 
     def _last_or(self, index: int) -> int:
         return self._entries[-1][1] if self._entries else index
+
+    def _stage_entry(self, command: bytes, index: int, term: int) -> None:
+        key = _KEY.pack(index)
+        crc = zlib.crc32(command, zlib.crc32(key + _KEY.pack(term)))
+        self._environment.stage("raft_log", key, _HEAD.pack(term, crc) + command)
+        self.entries_dirty = True
 
     def _stage_meta(self, name: str, value: msgspec.Struct) -> None:
         if isinstance(value, HardState):

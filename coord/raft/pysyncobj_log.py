@@ -113,7 +113,7 @@ class PySyncObjLog:
         address cannot be had, and whatever `machine` raises."""
         self._machine = machine
         self._journal = Journal(self._environment, self._first_members)
-        self._snapshots = Snapshots(self._journal, machine, self._environment.path, self._rules)
+        self._snapshots = Snapshots(self._journal, machine, self._environment, self._rules)
         self._payload_index = machine.applied_raft_index()
         self._check_start(self._payload_index)
         self._raft = self._make_raft(self._payload_index)

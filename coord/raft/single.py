@@ -64,7 +64,7 @@ class SingleNodeLog:
         """Raises StorageCorrupt where log and state do not belong together, StorageFull."""
         self._machine = machine
         journal = self._journal = Journal(self._environment, (self._member,))
-        self._snapshots = Snapshots(journal, machine, self._environment.path, ALL_RULES)
+        self._snapshots = Snapshots(journal, machine, self._environment, ALL_RULES)
         self._applied = self._payload_index = machine.applied_raft_index()
         if not journal.first_index - 1 <= self._applied <= journal.last_index:
             raise StorageCorrupt(

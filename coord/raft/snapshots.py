@@ -11,10 +11,11 @@ import os
 from collections.abc import Awaitable, Callable
 
 from coord.raft.guard_snapshot import SnapshotPoint, beats_installed
-from coord.raft.journal import Journal, SnapshotRecord
+from coord.raft.journal import Journal, JournalEnvironment, SnapshotRecord
 from coord.raft.network import SnapshotSource
 from coord.raft.ports import StateMachine
 from coord.raft.timings import RaftTimings
+from coord.store.ports import StorageFull
 
 RunBlocking = Callable[[Callable[[], "tuple[int, str]"]], Awaitable["tuple[int, str]"]]
 """Runs a function in a worker thread, or in a simulation at once."""
@@ -24,9 +25,14 @@ class Snapshots:
     """The newest snapshot, and the one that was fetched and waits to be installed."""
 
     def __init__(
-        self, journal: Journal, machine: StateMachine, directory: str, rules: frozenset[str]
+        self,
+        journal: Journal,
+        machine: StateMachine,
+        environment: JournalEnvironment,
+        rules: frozenset[str],
     ) -> None:
-        self.directory = os.path.join(directory, "snapshots")
+        self.directory = os.path.join(environment.path, "snapshots")
+        self._environment = environment
         self.fetched: SnapshotSource | None = None
         self._journal = journal
         self._machine = machine
@@ -111,14 +117,16 @@ class Snapshots:
 
     def install(self, point: SnapshotPoint) -> SnapshotSource:
         """Replace log and state by the fetched file's. The log is staged first, so that it becomes
-        durable in the transaction that replaces the state."""
+        durable in the transaction that replaces the state. On StorageFull all is as it was."""
         source = self.fetched
         if source is None or self.fetched_point() != point:
             raise RuntimeError(f"the snapshot at index {point.index} is not here to be installed")
+        self._environment.commit()
         name = f"snapshot-{source.index:020d}"
         path = os.path.join(self.directory, name)
         os.replace(source.path, path)
         sync_directory(self.directory)
+        before = self._journal.contents()
         self._journal.restart_from(*source.entries, source.members)
         self._journal.keep_snapshot(
             SnapshotRecord(
@@ -130,8 +138,13 @@ class Snapshots:
                 source.members,
             )
         )
+        try:
+            self._machine.install_snapshot(path, source.index)
+        except StorageFull:
+            self._journal.restore(before)
+            os.replace(path, source.path)
+            raise
         self.fetched = None
-        self._machine.install_snapshot(path, source.index)
         return source
 
     def forget_older(self) -> None:

@@ -154,7 +154,11 @@ class Turns:
         self._wake()
 
     def _take_turn(self, timer: bool) -> None:
-        heard = self._take_inbox()
+        try:
+            heard = self._take_inbox()
+        except StorageFull as error:
+            self._block(error)
+            return
         if guard_durable.must_commit_before_tick(
             leads=self._raft.leads, dirty=self._journal.dirty, rules=self._rules
         ):
@@ -222,16 +226,19 @@ class Turns:
         try:
             self._environment.commit()
         except StorageFull as error:
-            if not self.read_only:
-                self._blocked_since_s = self._loop.time()
-                log.error("nothing can be written", node=self._raft.node, error=str(error))
-            self.read_only = str(error)
+            self._block(error)
             return
         self._journal.committed()
         if self.read_only:
             log.info("writing again", node=self._raft.node)
             self.read_only = ""
             self._hear_first()
+
+    def _block(self, error: StorageFull) -> None:
+        if not self.read_only:
+            self._blocked_since_s = self._loop.time()
+            log.error("nothing can be written", node=self._raft.node, error=str(error))
+        self.read_only = str(error)
 
     def _can_write(self) -> bool:
         """Rule G5: while the sync fails nothing leaves and no tick runs. The timer tries again."""

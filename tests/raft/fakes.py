@@ -64,6 +64,22 @@ class FakeEnvironment:
             _put(self.durable, database, key, value)
         self.commits += 1
 
+    def replace(
+        self, databases: tuple[str, ...], contents: Callable[[], list[tuple[str, bytes, bytes]]]
+    ) -> None:
+        """As the real one: what is staged for these is dropped, and then all or nothing."""
+        self._staged = [one for one in self._staged if one[0] not in databases]
+        if self.full:
+            for database in databases:
+                self._view[database] = dict(self.durable.get(database, {}))
+            raise StorageFull(f"{self.path}: the disk is full")
+        for database in databases:
+            self.durable[database] = {}
+            self._view[database] = {}
+        for row in contents():
+            self.stage(*row)
+        self.commit()
+
     def crash(self) -> None:
         """The power goes: only what was committed is found again."""
         self._staged = []
@@ -124,11 +140,10 @@ class ListMachine:
         with open(path, "rb") as file:
             applied = msgspec.msgpack.decode(file.read(), type=list[Applied])
         assert applied[-1][0] == raft_index
-        self._environment.stage_range_delete("events", b"", b"")
-        self.applied = []
-        for entry in applied:
-            self._keep(entry)
-        self._environment.commit()
+        self._environment.replace(
+            ("events",), lambda: [("events", *self._row(entry)) for entry in applied]
+        )
+        self.applied = applied
         self.installed.append(raft_index)
 
     def payloads(self) -> list[bytes]:
@@ -136,9 +151,10 @@ class ListMachine:
 
     def _keep(self, entry: Applied) -> None:
         self.applied.append(entry)
-        self._environment.stage(
-            "events", entry[0].to_bytes(8, "big"), msgspec.msgpack.encode(entry)
-        )
+        self._environment.stage("events", *self._row(entry))
+
+    def _row(self, entry: Applied) -> tuple[bytes, bytes]:
+        return entry[0].to_bytes(8, "big"), msgspec.msgpack.encode(entry)
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):

@@ -12,7 +12,7 @@ from coord.raft.ports import Committed, Member, NotCommitted, Role, Unknown
 from coord.raft.pysyncobj_log import PySyncObjLog
 from coord.raft.rules import ALL_RULES, all_but
 from coord.raft.timings import RaftTimings
-from coord.store.ports import StorageCorrupt
+from coord.store.ports import StorageCorrupt, StorageFull
 from tests.raft.fakes import run_virtually
 from tests.raft.simulated import SimCluster
 
@@ -198,6 +198,41 @@ def test_a_snapshot_that_does_not_load_halts_the_node(tmp_path: Path) -> None:
         assert [str(error) for error in cluster.halted] == ["unreadable"]
         cluster.halted.clear()
         await commit(cluster)
+
+    run(tmp_path, story)
+
+
+def test_a_snapshot_that_does_not_fit_waits_for_room(tmp_path: Path) -> None:
+    """Nothing of it is written, nothing of the old is lost, and it is installed when it fits."""
+
+    async def story(cluster: SimCluster) -> None:
+        await commit(cluster, 5)
+        await cluster.caught_up()
+        away = next(node for node in cluster.nodes if node != leader_of(cluster).node)
+        await cluster.crash(away)
+        await commit(cluster, 60)
+        await leader_of(cluster).snapshot()
+        await cluster.start(away)
+        machine, disk = cluster.nodes[away].machine, cluster.nodes[away].environment
+        log = cluster.nodes[away].log
+        assert machine is not None
+        assert log is not None
+        install, before = machine.install_snapshot, list(machine.applied)
+
+        def full(path: str, index: int) -> None:
+            disk.full = True
+            raise StorageFull("no room for the snapshot")
+
+        machine.install_snapshot = full  # type: ignore[method-assign]
+        await cluster.wait("it is read-only", lambda: log.status().read_only)
+        assert machine.applied == before
+        machine.install_snapshot = install  # type: ignore[method-assign]
+        disk.full = False
+        await cluster.caught_up()
+        assert machine.installed
+        await cluster.crash(away)
+        await cluster.start(away)
+        await cluster.caught_up()
 
     run(tmp_path, story)
 
