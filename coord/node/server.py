@@ -203,6 +203,10 @@ def _check(config: ServerConfig) -> None:
             continue
         secured = config.api_ssl if name == "api_listen" else config.peer_ssl
         problems.append(address_problem(name, address, secured is not None))
+    for member in config.members:
+        if config.peer_listen and config.peer_ssl is None and member.node != config.node:
+            name = f"the peer address of node {member.node}"
+            problems.append(address_problem(name, member.peer_address, False))
     known = [member.node for member in config.members]
     if config.peer_listen and config.members and config.node not in known:
         problems.append(
@@ -237,14 +241,13 @@ def _open(config: ServerConfig) -> Environment:
         return Environment.open(
             config.data_dir, identity=Identity(config.cluster, config.node), create=True
         )
-    except (
-        OSError,
-        DataDirectoryInUse,
-        StorageCorrupt,
-        StorageFull,
-        WrongDataDirectory,
-    ) as error:
+    except (DataDirectoryInUse, StorageCorrupt, StorageFull, WrongDataDirectory) as error:
         raise StartFailed(f"data_dir is {config.data_dir!r}: {error}") from error
+    except OSError as error:
+        raise StartFailed(
+            f"data_dir is {config.data_dir!r}: {error.strerror or error}; name a directory that "
+            "this process may make and write to"
+        ) from error
 
 
 async def close_environment(environment: Environment, patience_s: float = 10.0) -> None:

@@ -24,6 +24,8 @@ from coord.store.staging import Staged
 FORMAT = 1
 DATABASES = ("raft_log", "raft_meta", "events", "state", "store_meta")
 KEY_LENGTH_LIMIT = 511
+AGENT_FILE = "agent.json"
+"""What an agent begins its own data directory with (see coord/agent/README.md)."""
 DEFAULT_MAP_SIZE_BYTES = 16 * 1024**3
 """Address space, not disk: the file is as long as its contents need."""
 
@@ -117,6 +119,10 @@ class Environment:
         WrongDataDirectory, DataDirectoryInUse, StorageCorrupt and StorageFull.
         """
         exists = (Path(path) / "data.mdb").exists()
+        if not exists and (Path(path) / AGENT_FILE).exists():
+            raise WrongDataDirectory(
+                f"{path} is the data directory of an agent; give the server one of its own"
+            )
         if not exists and not create:
             raise WrongDataDirectory(
                 f"{path} holds no data of a server; give the directory of an existing one"

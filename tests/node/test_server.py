@@ -121,6 +121,9 @@ async def test_a_data_directory_of_another_is_refused_by_name(tmp_path: Path) ->
     assert "belongs to node 1, not 2" in said
 
 
+OWN = Member(1, "127.0.0.1:1", "127.0.0.1:2")
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -134,6 +137,13 @@ async def test_a_data_directory_of_another_is_refused_by_name(tmp_path: Path) ->
             {"peer_listen": "127.0.0.1:1", "members": (Member(2, "127.0.0.1:1", "127.0.0.1:2"),)},
             "node 1 is not among the members [2]",
         ),
+        (
+            {
+                "peer_listen": "127.0.0.1:1",
+                "members": (OWN, Member(2, "10.0.0.2:1", "127.0.0.1:3")),
+            },
+            "the peer address of node 2 is '10.0.0.2:1', which others can reach",
+        ),
         ({"settings": Settings(lease_ms=1)}, "must grow in this order"),
     ],
 )
@@ -143,6 +153,13 @@ async def test_what_cannot_be_is_refused_before_anything_is_touched(
     """Plaintext stays on this machine; every message names the value."""
     assert message in await refusal(config(tmp_path, **changes))
     assert not directory_exists(tmp_path / "data")
+
+
+async def test_a_data_directory_that_cannot_be_one_is_told(tmp_path: Path) -> None:
+    """In words, not as an error number."""
+    (tmp_path / "data").write_text("a file")
+    said = await refusal(config(tmp_path))
+    assert "File exists; name a directory that this process may make" in said
 
 
 def directory_exists(path: Path) -> bool:

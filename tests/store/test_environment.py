@@ -194,6 +194,14 @@ def test_a_directory_without_data_is_only_made_on_request(tmp_path: Path) -> Non
     assert not (tmp_path / "typo").exists()
 
 
+def test_the_directory_of_an_agent_is_refused(tmp_path: Path) -> None:
+    """Both would work in it for a while, and neither could be moved or removed alone."""
+    (tmp_path / "agent.json").write_text("{}")
+    with pytest.raises(WrongDataDirectory, match="is the data directory of an agent"):
+        Environment.open(str(tmp_path), identity=IDENTITY)
+    assert [path.name for path in tmp_path.iterdir()] == ["agent.json"]
+
+
 def test_an_lmdb_of_another_program_is_refused(tmp_path: Path) -> None:
     """It has databases, or keys of its own, but no format."""
     with lmdb.open(str(tmp_path), max_dbs=1) as foreign:
