@@ -31,8 +31,8 @@ class Committed(msgspec.Struct, frozen=True):
 
 class NotCommitted(msgspec.Struct, frozen=True):
     """The payload was provably never appended. `reason` is a word: `not_leader`, `too_large`,
-    `read_only` (the disk is full), `stopped`, `busy` (it was not this one's turn in time); of changes
-    of members also `already_member`, `not_a_member`, `leads`, `single_node`."""
+    `read_only` (the disk is full), `stopped`, `busy` (it was not this one's turn in time); of
+    changes of members also `already_member`, `not_a_member`, `leads`, `single_node`."""
 
     reason: str
 
