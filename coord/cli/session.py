@@ -29,12 +29,19 @@ class Session:
     """The servers to ask, in whose name, for how long, and how to print what they say."""
 
     def __init__(
-        self, servers: tuple[str, ...], actor: str, timeout_s: float, output: str, connect: Connect
+        self,
+        servers: tuple[str, ...],
+        actor: str,
+        timeout_s: float,
+        output: str,
+        connect: Connect,
+        stale: bool = False,
     ) -> None:
         self.servers = servers
         self.actor = actor
         self.timeout_s = timeout_s
         self.output = output
+        self.stale = stale
         self._connect = connect
 
     @property
@@ -78,7 +85,12 @@ def connect(session: Session) -> AbstractAsyncContextManager[Client]:
     from coord.client import Client
 
     try:
-        return Client(list(session.servers), actor=session.actor, timeout_s=session.timeout_s)
+        return Client(
+            list(session.servers),
+            actor=session.actor,
+            timeout_s=session.timeout_s,
+            stale=session.stale,
+        )
     except ValueError as error:
         raise BadInput(f"--server: {error}") from error
 
@@ -143,12 +155,18 @@ def session_options(command: Callable[..., Any]) -> Callable[..., Any]:
         metavar="NAME",
         help="Who is recorded as having asked.  [COORD_ACTOR; default: your user name]",
     )
+    @click.option(
+        "--stale",
+        is_flag=True,
+        help="Show what a server has, though no leader confirms that it is the newest.",
+    )
     @functools.wraps(command)
     def with_session(
         servers: tuple[str, ...],
         actor: str | None,
         timeout_s: float,
         output: str,
+        stale: bool,
         **arguments: Any,
     ) -> Any:
         session = Session(
@@ -157,6 +175,7 @@ def session_options(command: Callable[..., Any]) -> Callable[..., Any]:
             timeout_s,
             output,
             click.get_current_context().obj or connect,
+            stale,
         )
         return command(session=session, **arguments)
 

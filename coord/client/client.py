@@ -57,8 +57,8 @@ class Client:
     cluster will do, and names the others; several given survive the loss of one before that. For
     the loop it was opened on; many tasks may use it at once. `timeout_s` bounds each call. Methods
     that change something return once it is decided and have effect exactly once. Reads show
-    everything acknowledged before them, unless `stale=True`. Errors: `coord.client.errors`. Raises
-    ValueError for a malformed address.
+    everything acknowledged before them, unless `stale=True` (here: all reads). Errors:
+    `coord.client.errors`. Raises ValueError for a malformed address.
     """
 
     def __init__(
@@ -68,12 +68,14 @@ class Client:
         actor: str = "",
         cluster: str = "",
         timeout_s: float = 10.0,
+        stale: bool = False,
         dialer: Dialer | None = None,
         rng: random.Random | None = None,
     ) -> None:
         servers = tuple(servers)
         self.actor = actor
         self.timeout_s = timeout_s
+        self._stale = stale
         self._rng = rng or random.Random()
         self._write_ring = ServerRing(servers)
         self._read_ring = ServerRing(servers)
@@ -205,7 +207,7 @@ class Client:
         return watch_events(
             self._http(),
             start,
-            stale=stale,
+            stale=stale or self._stale,
             timeout_s=self.timeout_s,
             patience_s=patience_s,
             rng=self._rng,
@@ -296,7 +298,7 @@ class Client:
         params: Mapping[str, str | int] | None = None,
         wait_ms: int = 0,
     ) -> View:
-        asked = {**(params or {}), **({"stale": 1} if stale else {})}
+        asked = {**(params or {}), **({"stale": 1} if stale or self._stale else {})}
         return await self._http().get(path, kind, asked, self.timeout_s, wait_ms)
 
     async def _read_back(self, decided: Decided, path: str, kind: type[View]) -> View:

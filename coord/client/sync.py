@@ -41,8 +41,11 @@ class SyncClient:
         actor: str = "",
         cluster: str = "",
         timeout_s: float = 10.0,
+        stale: bool = False,
     ) -> None:
-        self._client = Client(servers, actor=actor, cluster=cluster, timeout_s=timeout_s)
+        self._client = Client(
+            servers, actor=actor, cluster=cluster, timeout_s=timeout_s, stale=stale
+        )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 

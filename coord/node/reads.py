@@ -54,7 +54,8 @@ class Reads:
         except TimeoutError:
             raise ReadUnavailable(
                 f"no leader confirmed this read within {timeout_s:g} s (leader: "
-                f"{self._leader or 'none known'}); add ?stale=1 to read what this node has"
+                f"{self._leader or 'none known'}); add ?stale=1 (coordctl: --stale) to read "
+                "what this node has"
             ) from None
         finally:
             future.cancel()

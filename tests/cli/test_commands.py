@@ -253,6 +253,9 @@ def test_the_options_reach_the_client(fake: FakeClient) -> None:
     assert fake.session is not None
     assert fake.session.servers == ("a:1", "b:2")
     assert (fake.session.actor, fake.session.timeout_s) == ("ann", 3.0)
+    assert not fake.session.stale
+    assert run(fake, "job", "list", "--stale").exit_code == Exit.OK
+    assert fake.session.stale
     assert run(fake, "job", "list", "--server", "c:3", env=env).exit_code == Exit.OK
     assert fake.session.servers == ("c:3",)
 

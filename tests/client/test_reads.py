@@ -19,6 +19,7 @@ from coord.client.errors import (
     OutcomeUnknown,
     Unavailable,
 )
+from coord.client.http import ATTEMPT_S
 from coord.client.servers import ServerRing, base_url
 from coord.model.channel import Submit
 from coord.model.entry import Origin, Recorded
@@ -126,7 +127,10 @@ async def test_a_read_says_whether_it_may_be_stale_and_who_asks() -> None:
     async with http_cluster(1) as (cluster, servers), Client(cluster.urls, actor="al") as client:
         await client.cluster()
         await client.cluster(stale=True)
-        assert [dict(one.query) for one in servers[0].requests] == [{}, {"stale": "1"}]
+        asked = [dict(one.query) for one in servers[0].requests]
+        assert [query.get("stale") for query in asked] == [None, "1"]
+        # Less than our own patience, so that its reason arrives in time.
+        assert 0 < int(asked[0]["timeout_ms"]) < ATTEMPT_S * 1000
         assert servers[0].requests[0].headers["X-Coord-Actor"] == "al"
 
 
@@ -189,6 +193,13 @@ async def test_a_change_is_repeated_only_after_a_definite_no() -> None:
                                      "may_have_happened": True})  # fmt: skip
             with pytest.raises(OutcomeUnknown, match="who knows"):
                 await client.remove_member(2)
+
+
+async def test_a_client_may_take_stale_answers_for_all_reads() -> None:
+    async with http_cluster(1) as (cluster, servers), Client(cluster.urls, stale=True) as client:
+        await client.cluster()
+        await client.events(1, 1)
+        assert [one.query["stale"] for one in servers[0].requests] == ["1", "1"]
 
 
 async def test_a_closed_client_says_so() -> None:
