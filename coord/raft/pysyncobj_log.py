@@ -283,8 +283,10 @@ class PySyncObjLog:
     def accepts(self, node: int, version: tuple[int, int]) -> bool:
         if self._turns is None or not self._turns.running:
             return False
-        newer = version > self._journal.configuration.version
-        return newer or node in self._raft.voters or not self._raft.votes
+        # By what is committed: the newest in our log may yet be cut off, by that very node.
+        settled = self._journal.configuration_at(self._raft.commit_index)
+        known = node in self._raft.voters or node in [member.node for member in settled.members]
+        return known or version > settled.version or not self._raft.votes
 
     def connected(self, node: int, epoch: int) -> None:
         assert self._turns is not None

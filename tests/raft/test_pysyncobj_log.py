@@ -337,6 +337,34 @@ def test_members_survive_restarts_and_snapshots(tmp_path: Path) -> None:
     run(tmp_path, story)
 
 
+def test_a_deposed_leader_lets_in_whom_it_wanted_to_remove(tmp_path: Path) -> None:
+    """Its change was never committed, and the one it would have removed leads by now."""
+
+    async def story(cluster: SimCluster) -> None:
+        await commit(cluster, 3)
+        await cluster.caught_up()
+        old = leader_of(cluster)
+        first, second = (node for node in cluster.nodes if node != old.node)
+        cluster.hub.partition((old.node,), (first, second))
+        assert isinstance(await old.remove_member(first, 0.3), Unknown)
+        assert first not in [member.node for member in old.status().members]
+        await cluster.wait("another leads", lambda: cluster.leader() not in (None, old))
+        if leader_of(cluster).node != first:
+            assert await leader_of(cluster).transfer_leadership(first, 2.0)
+            await cluster.wait("it leads", lambda: cluster.nodes[first].log is cluster.leader())
+        await commit(cluster)
+        term = leader_of(cluster).status().term
+        for node in (first, second):
+            cluster.hub.cut.pop((old.node, node))
+            cluster.hub.cut.pop((node, old.node))
+        cluster.hub.connect_soon(old.node, first)
+        await cluster.caught_up()
+        assert leader_of(cluster).status().term == term
+        assert old.status().members == cluster.members
+
+    run(tmp_path, story)
+
+
 def test_a_lost_connection_to_the_leader_shortens_the_wait(tmp_path: Path) -> None:
     """Its process has died: nobody waits for a whole election timeout."""
 
