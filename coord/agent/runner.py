@@ -269,4 +269,3 @@ def _from_returncode(returncode: int) -> ExitStatus:
     if returncode < 0:
         return ExitStatus(signal=-returncode)
     return ExitStatus(exit_code=returncode)
-
