@@ -13,7 +13,7 @@ from coord.cli.output import print_json_line
 
 if TYPE_CHECKING:
     from coord.client import Client
-    from coord.client.views import GangView, JobView
+    from coord.client.views import GangView, JobView, LogPage
 
 WAIT_MS = 5_000
 """How long a server may hold a question about output that does not exist yet."""
@@ -82,16 +82,10 @@ class TaskOutput:
     async def _copy_run(self, generation: int, offset: int, follow: bool) -> None:
         """All output of one run; while following, until that run has ended."""
         while True:
-            page = await self._client.read_log(
-                self._name,
-                role=self._role,
-                index=self._index,
-                generation=generation,
-                stream=self._stream,
-                offset=offset,
-                limit=LIMIT_BYTES,
-                wait_ms=WAIT_MS if follow else 0,
-            )
+            page = await self._page(generation, offset, follow)
+            if page is None:
+                self._end_line(generation)
+                return
             if not page.exists and not follow:
                 raise Failure(
                     f"there is no {self._stream} of {self._task(generation)}: "
@@ -109,6 +103,36 @@ class TaskOutput:
                 return
             if not page.exists:
                 await asyncio.sleep(POLL_S)
+
+    async def _page(self, generation: int, offset: int, follow: bool) -> LogPage | None:
+        """The next piece; None when its host is away and the task has moved on without it."""
+        from coord.client import Unavailable
+
+        told = False
+        while True:
+            try:
+                return await self._client.read_log(
+                    self._name,
+                    role=self._role,
+                    index=self._index,
+                    generation=generation,
+                    stream=self._stream,
+                    offset=offset,
+                    limit=LIMIT_BYTES,
+                    wait_ms=WAIT_MS if follow else 0,
+                )
+            except Unavailable as error:
+                if not follow or error.reason != "agent_away":
+                    raise
+                if await self._later_run(generation, wait=False):
+                    run = self._task(generation)
+                    click.echo(f"--- the host of {run} is away, with the rest of it ---", err=True)
+                    return None
+                if (await self._client.job(self._name)).finished:
+                    raise
+                if not told:
+                    click.echo(f"coordctl: {error}; trying on, Ctrl-C ends it", err=True)
+                    told = True
 
     def _write(self, printed: bytes, generation: int) -> None:
         if not self._json:

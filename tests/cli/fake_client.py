@@ -46,9 +46,10 @@ class FakeClient:
         self.records: list[Recorded] = [apply(self.state, entry) for entry in entries]
         self.raises = raises
         self.asked: list[tuple[Any, ...]] = []
-        self.pages: list[LogPage] = []
+        self.pages: list[LogPage | Exception] = []
         self.session: Session | None = None
         self.trouble: Unavailable | None = None
+        self.connected: tuple[int, ...] = (1,)
 
     def connect(self, session: Session) -> Self:
         self.session = session
@@ -129,7 +130,7 @@ class FakeClient:
             term=meta.term,
             now_ms=meta.now_ms,
             members=members,
-            connected=(1,),
+            connected=self.connected,
             first_index=1,
             size_bytes=123_456,
             sessions=4,
@@ -150,7 +151,10 @@ class FakeClient:
 
     async def read_log(self, name: str, **asked: Any) -> LogPage:
         self.asked.append((name, asked))
-        return self.pages.pop(0)
+        page = self.pages.pop(0)
+        if isinstance(page, Exception):
+            raise page
+        return page
 
     async def export_incident(self, file: BinaryIO, **asked: Any) -> int:
         self.asked.append(("export", asked))
