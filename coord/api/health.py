@@ -38,6 +38,8 @@ def _not_ready(node: Node) -> str:
         return "this server has halted or is stopping; see its log"
     if not status.leader:
         return "no leader is known; are a majority of the servers up?"
+    if status.leader not in (status.node, *status.connected):
+        return f"node {status.leader} led last, but is not reached; are a majority of them up?"
     if not node.state.meta.cluster:
         return "the cluster has not recorded its settings yet"
     if status.read_only:

@@ -52,7 +52,7 @@ class WaitingRoom:
         app = web.Application()
         app.router.add_post(JOIN_PATH, self._join)
         app.router.add_get("/livez", self._alive)
-        app.router.add_get("/{path:.*}", self._not_yet)
+        app.router.add_route("*", "/{path:.*}", self._not_yet)
         runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
         await runner.setup()
         waking = asyncio.create_task(self._give_up_on(stop))

@@ -41,13 +41,15 @@ def status(ctx: click.Context, session: Session) -> None:
     """
     view = session.ask(lambda client: client.cluster(stale=True))
     session.show(view, lambda _: _print_status(view))
-    if not view.leader:
+    if not _leader_reached(view):
         click.echo("coordctl: no leader: a majority of the servers must be up", err=True)
         ctx.exit(int(Exit.UNAVAILABLE))
 
 
 def _print_status(view: ClusterView) -> None:
     leader = f"node {view.leader}, {view.leader_api}" if view.leader else "none"
+    if view.leader and not _leader_reached(view):
+        leader = f"none; node {view.leader} led last, and is away"
     print_pairs(
         [
             ("cluster", view.cluster or "not configured yet"),
@@ -79,10 +81,14 @@ def member_rows(view: ClusterView) -> list[tuple[str, ...]]:
 
 def _role(view: ClusterView, node: int) -> str:
     """As the server that answered sees it; one without a connection to it is away."""
-    if node == view.leader:
-        return "leader"
-    known = node == view.node or node in view.connected
-    return "follower" if known else "away"
+    if node != view.node and node not in view.connected:
+        return "away"
+    return "leader" if node == view.leader else "follower"
+
+
+def _leader_reached(view: ClusterView) -> bool:
+    """A server that hears of no new leader goes on to name the last one."""
+    return view.leader in (view.node, *view.connected) if view.leader else False
 
 
 @cluster.command("add")

@@ -31,6 +31,8 @@ from coord.client.servers import ServerRing
 ATTEMPT_S = 3.0
 """For one server to answer a read, beyond what it was asked to wait."""
 CONNECT_S = 1.0
+LAST_SHARE = 0.05
+"""Of the time for a call: with less than this left, another attempt would only learn less."""
 REASON_SHARE = 0.8
 """Of an attempt's time, for the server; the rest brings its answer here."""
 BACKOFF_FIRST_S = 0.02
@@ -189,7 +191,7 @@ class Http:
             tried += 1
             if tried % len(self._ring.urls) == 0:
                 wait_s = max(wait_s, backoff.next_s())
-            if loop.time() + wait_s >= deadline_s:
+            if loop.time() + wait_s + LAST_SHARE * timeout_s >= deadline_s:
                 raise _out_of_time(method, path, timeout_s, failure, url) from failure
             await asyncio.sleep(wait_s)
 

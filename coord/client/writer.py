@@ -468,4 +468,7 @@ def _verdict(write: _Write, reason: str) -> CoordError:
         )
     if reason in FINAL:
         return NotDone(f"{_name(write)}: {reason}: {FINAL[reason]}", reason)
+    if reason == "timeout":
+        message = "no leader took it in time; a majority of the servers must be up"
+        return Unavailable(f"{_name(write)}: {message}", "no_leader")
     return Unavailable(f"{_name(write)}: no server could take it in time: {reason}", "unavailable")

@@ -290,6 +290,9 @@ async def test_a_server_that_does_not_answer_is_not_added() -> None:
             waiting = asyncio.create_task(WaitingRoom(cluster, node).wait(joining, None, stop))
             await asyncio.sleep(0)
             member["api_address"] = address
+            for method in ("GET", "POST"):
+                async with served.http.request(method, f"http://{address}/v1/jobs") as answered:
+                    assert (await answered.json())["error"]["code"] == "not_ready"
             wrong = await served.ask("POST", "/v1/cluster/members", member, 409)
             assert said in wrong["error"]["message"]
             assert "{" not in wrong["error"]["message"]

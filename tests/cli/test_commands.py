@@ -267,6 +267,15 @@ def test_without_an_address_the_servers_of_up_are_asked(fake: FakeClient) -> Non
     assert fake.session.servers == tuple(f"http://127.0.0.1:{port}" for port in (7101, 7102, 7103))
 
 
+def test_a_leader_that_is_not_reached_is_none(fake: FakeClient) -> None:
+    """A server that hears of no new one goes on to name the last."""
+    fake.connected = ()
+    result = run(fake, "cluster", "status")
+    assert result.exit_code == Exit.UNAVAILABLE
+    assert "none; node 1 led last, and is away" in result.stdout
+    assert "no leader" in result.stderr
+
+
 def test_only_where_nobody_answered_the_addresses_are_doubted() -> None:
     for reason, doubted in (("unavailable", True), ("joiner_away", False)):
         fake = FakeClient([], raises=Unavailable("no", reason))
@@ -306,6 +315,32 @@ def test_logs_of_an_earlier_and_larger_run(fake: FakeClient) -> None:
     fake.pages = [LogPage(b"seven\n", 0, ended=True)]
     result = run(fake, "job", "logs", "digits", "--generation", "1", "--index", "7")
     assert (result.exit_code, result.stdout) == (Exit.OK, "seven\n")
+
+
+def test_following_logs_outlives_the_host(fake: FakeClient) -> None:
+    """What the lost host kept is skipped, and said to be; the next run is followed."""
+    fake.end_job("digits", ended=40, status=JobStatus.COMPLETED)
+    away = Unavailable("ran on host host-2, whose agent is away", "agent_away")
+    fake.pages = [LogPage(b"old\n", 0), away, LogPage(b"new\n", 0, ended=True)]
+    result = run(fake, "job", "logs", "-f", "digits", "--generation", "1")
+    assert (result.exit_code, result.stdout) == (Exit.OK, "old\nnew\n")
+    assert "the host of digits/trainer/0#1 is away" in result.stderr
+
+
+def test_following_logs_waits_for_a_host_that_may_come_back(fake: FakeClient) -> None:
+    away = Unavailable("ran on host host-2, whose agent is away", "agent_away")
+    fake.pages = [away, away, LogPage(b"more\n", 0), Unavailable("gone", "unavailable")]
+    result = run(fake, "job", "logs", "-f", "digits")
+    assert result.stdout == "more\n"
+    assert result.stderr.count("whose agent is away; trying on") == 1
+    assert result.exit_code == Exit.UNAVAILABLE
+
+
+def test_logs_of_an_ended_job_do_not_wait_for_its_host(fake: FakeClient) -> None:
+    fake.end_job("digits", ended=40, status=JobStatus.COMPLETED)
+    fake.pages = [Unavailable("ran on host host-2, whose agent is away", "agent_away")]
+    result = run(fake, "job", "logs", "-f", "digits")
+    assert result.exit_code == Exit.UNAVAILABLE
 
 
 def test_following_logs_goes_on_into_the_next_run(fake: FakeClient) -> None:

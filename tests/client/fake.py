@@ -119,7 +119,7 @@ class FakeServer:
             if fault == "cut_after":
                 session.cut()
                 break
-            if fault in ("busy", "not_leader", "read_only"):
+            if fault in ("busy", "not_leader", "read_only", "timeout"):
                 results.append(_refusal(submission, "not_committed", fault))
             elif fault.startswith("unknown"):
                 results.append(_refusal(submission, "unknown", "timeout"))

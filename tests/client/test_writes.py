@@ -186,6 +186,18 @@ def test_busy_is_waited_out_as_long_as_the_server_asks() -> None:
     with_client(story)
 
 
+def test_servers_without_a_leader_are_told_from_no_servers() -> None:
+    """Whoever asked need not doubt the addresses."""
+
+    async def story(cluster: FakeCluster, client: Client) -> None:
+        cluster.always = "timeout"
+        with pytest.raises(Unavailable, match="a majority of the servers must be up") as caught:
+            await client.note("s", "one")
+        assert caught.value.reason == "no_leader"
+
+    assert texts(with_client(story)) == []
+
+
 def test_busy_until_the_deadline_is_a_definite_no() -> None:
     async def story(cluster: FakeCluster, client: Client) -> None:
         cluster.always = "busy"
