@@ -109,3 +109,26 @@ async def test_killed_leaders_lose_and_double_nothing(tmp_path: Path) -> None:
     assert wrong == {}
     assert [text for text, indexes in kept.items() if len(indexes) > 1] == []
     assert logs[0] == logs[1] == logs[2]
+
+
+@pytest.mark.xdist_group("processes")
+async def test_a_server_that_is_left_alone_is_not_ready(tmp_path: Path) -> None:
+    """It has heard of no other leader, but the last one is dead. Old answers are still there."""
+    with LocalCluster(tmp_path, nodes=3, agents=0) as cluster:
+        cluster.start()
+        await asyncio.to_thread(cluster.wait_ready, 60)
+        async with aiohttp.ClientSession() as session:
+            leader = await leader_of(session, cluster.urls[0])
+            alone = leader % 3 + 1
+            for node, server in cluster.servers.items():
+                if node != alone:
+                    server.kill()
+            url = cluster.urls[alone - 1]
+            async with asyncio.timeout(30):
+                while (said := await fetch(session, f"{url}/readyz")).get("status") == "ok":  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+            assert "are a majority" in said["error"]["message"]
+            stale = await fetch(session, f"{url}/v1/jobs?stale=1")
+            assert stale["jobs"] == []
+            refused = await fetch(session, f"{url}/v1/jobs?timeout_ms=300")
+            assert refused["error"]["code"] == "no_leader"

@@ -145,20 +145,6 @@ async def test_a_server_that_was_away_gets_the_snapshot_and_the_whole_history(
         assert await servers.same_log() > 95
 
 
-async def test_a_server_that_is_left_alone_is_not_ready(tmp_path: Path) -> None:
-    """It has heard of no other leader, but the last one does not answer."""
-    async with Servers(tmp_path) as servers:
-        alone = await servers.follower()
-        for number in (1, 2, 3):
-            if number != alone:
-                await servers.stop(number)
-
-        async def unready() -> bool:
-            return (await servers.ask("GET", alone, "/readyz"))[0] == 503
-
-        await servers.until(unready)
-
-
 async def test_a_server_joins_leads_and_is_removed(tmp_path: Path) -> None:
     """By commands to any server; the log goes with it."""
     async with Servers(tmp_path) as servers:
