@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import TYPE_CHECKING
 
@@ -59,7 +60,9 @@ def events(
             for recorded in found:
                 told.tell(recorded)
         if follow:
-            async for recorded in client.watch(start, on_trouble=_tell_trouble):
+            async for recorded in client.watch(
+                start, patience_s=math.inf, on_trouble=_tell_trouble
+            ):
                 told.tell(recorded)
         else:
             await _read_on(client, start, last or 0, told)

@@ -142,8 +142,12 @@ class FakeClient:
         return EventPage(found, start + len(found), 1, self.state.meta.applied_index)
 
     async def watch(
-        self, start: int | None = None, on_trouble: Callable[[Unavailable], object] | None = None
+        self,
+        start: int | None = None,
+        patience_s: float = 60.0,
+        on_trouble: Callable[[Unavailable], object] | None = None,
     ) -> AsyncIterator[Recorded]:
+        self.asked.append(("watch", patience_s))
         if self.trouble and on_trouble is not None:
             on_trouble(self.trouble)
         for record in self.records[(start or 1) - 1 :]:

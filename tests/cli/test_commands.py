@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -102,7 +103,8 @@ def test_following_events_says_when_no_server_answers(fake: FakeClient) -> None:
     fake.trouble = Unavailable("GET /v1/events: no server could answer within 10 s")
     result = run(fake, "events", "-f", "--from", "35")
     assert result.exit_code == Exit.OK
-    assert "no server could answer within 10 s; trying on" in result.stderr
+    assert "no server could answer within 10 s; trying on, Ctrl-C ends it" in result.stderr
+    assert fake.asked == [("watch", math.inf)]
     assert "ProgressReported" in result.stdout
 
 
