@@ -22,6 +22,7 @@ from coord.cli.wording import (
 )
 from coord.model import decisions as d
 from coord.model import events as e
+from coord.model.entities import QueueReason
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -179,6 +180,12 @@ def _job(decision: Any, text: str = "") -> Said:
     return Said(decision.job, text, decision.job)
 
 
+def _waits(decision: d.JobQueued) -> str:
+    # How long a back-off takes stands in RestartScheduled, as a duration.
+    known = decision.detail and decision.reason != QueueReason.BACKOFF
+    return f"{decision.reason}: {decision.detail}" if known else decision.reason
+
+
 def _joined(decision: d.HostJoined) -> Said:
     adopted = f", goes on with {listed(decision.adopted)}" if decision.adopted else ""
     return Said(
@@ -251,7 +258,7 @@ DECISIONS: dict[type[d.Decision], Callable[[Any], Said]] = {
     d.HostRemoved: _host,
     d.EvictionsFrozen: _silence,
     d.EvictionsResumed: _silence,
-    d.JobQueued: lambda it: _gang(it, f"{it.reason}{f': {it.detail}' if it.detail else ''}"),
+    d.JobQueued: lambda it: _gang(it, _waits(it)),
     d.TasksPlaced: _placed,
     d.SpareActivated: lambda it: _gang(it, f"on {it.host}", (it.host,)),
     d.GenerationStarted: _gang,

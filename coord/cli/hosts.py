@@ -10,7 +10,7 @@ from coord.cli.completion import host_names
 from coord.cli.output import Column, print_pairs, print_table
 from coord.cli.session import Session, session_options
 from coord.cli.wording import age_text, count_text, resources_text
-from coord.model.entities import DrainState
+from coord.model.entities import DrainState, HostStatus
 
 if TYPE_CHECKING:
     from coord.client.views import HostView
@@ -33,10 +33,12 @@ def host() -> None:
 
 
 @host.command("list")
+@click.option("--all", "everything", is_flag=True, help="Removed ones too.")
 @session_options
-def list_hosts(session: Session) -> None:
+def list_hosts(session: Session, everything: bool) -> None:
     """All hosts, with what is free of what each offers."""
-    hosts = session.ask(lambda client: client.hosts())
+    known = session.ask(lambda client: client.hosts())
+    hosts = [view for view in known if everything or view.status != HostStatus.REMOVED]
     session.show(
         hosts,
         lambda _: print_table(

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from coord.cli.output import Column
 from coord.cli.wording import age_text, clock_text, count_text, phase_text, resources_text
 from coord.client.views import GangView, JobView
-from coord.model.entities import ENDED_GANG, GangPhase, Incident, Task, TaskStatus
-from coord.model.spec import RoleSpec
+from coord.model.entities import ENDED_GANG, Incident, QueueReason, Task, TaskStatus
+from coord.model.spec import Resources, RoleSpec
 
 JOB_COLUMNS = (
     Column("JOB"),
@@ -54,20 +54,23 @@ def job_row(job: JobView, now_ms: int) -> tuple[str, ...]:
         step_text(step),
         str(sum(gang.restarts for gang in job.gangs)),
         age_text((job.ended_ms or now_ms) - job.submitted_ms) if now_ms >= 0 else "-",
-        job_why(job),
+        job_why(job, now_ms),
     )
 
 
-def job_why(job: JobView) -> str:
+def job_why(job: JobView, now_ms: int = -1) -> str:
     """Why it is not simply running: the end's reason, or what its first waiting gang waits for."""
     if job.reason:
         return f"{job.reason}: {job.detail}" if job.detail else job.reason
     waiting = () if job.finished else job.gangs
-    return next((waiting_text(gang) for gang in waiting if gang.queue_reason), "")
+    return next((waiting_text(gang, now_ms) for gang in waiting if gang.queue_reason), "")
 
 
-def waiting_text(gang: GangView) -> str:
+def waiting_text(gang: GangView, now_ms: int = -1) -> str:
     """`devices: needs 4, 2 free`; empty when the gang waits for nothing."""
+    if gang.queue_reason == QueueReason.BACKOFF:
+        wait_ms = gang.not_before_ms - now_ms
+        return f"backoff: {clock_text(wait_ms)} more" if wait_ms > 0 <= now_ms else "backoff"
     detail = f": {gang.queue_detail}" if gang.queue_detail else ""
     return f"{gang.queue_reason}{detail}" if gang.queue_reason else ""
 
@@ -89,7 +92,7 @@ def job_pairs(job: JobView, now_ms: int) -> list[tuple[str, str]]:
     return [
         ("job", job.name),
         ("status", job.status),
-        ("reason", job_why(job)),
+        ("reason", job_why(job, now_ms)),
         ("age", f"{age}submitted at index {job.submitted} by {job.actor or 'nobody named'}"),
         ("ended", f"at index {job.ended}" if job.ended else ""),
         ("checkpoint", saved),
@@ -110,9 +113,11 @@ def role_text(role: RoleSpec, wanted: int) -> str:
         *([count_text(role.spares, "spare")] if role.spares else []),
     ]
     needs = role.resources
-    each = resources_text(needs.devices, needs.cpu_millis, needs.memory_mib)
+    if needs != Resources():
+        each = resources_text(needs.devices, needs.cpu_millis, needs.memory_mib)
+        traits.append(f"each {each}")
     command = " ".join(role.command)
-    return f"{count_text(wanted, 'replica')}{bounds}, {', '.join(traits)}, each {each}: {command}"
+    return f"{count_text(wanted, 'replica')}{bounds}, {', '.join(traits)}: {command}"
 
 
 def gang_lines(gang: GangView, now_ms: int) -> list[str]:
@@ -125,9 +130,7 @@ def gang_lines(gang: GangView, now_ms: int) -> list[str]:
     lines = [head]
     if gang.phase not in ENDED_GANG:
         if gang.queue_reason:
-            lines.append(f"  waits for {waiting_text(gang)}")
-        if gang.phase == GangPhase.WAITING and gang.not_before_ms > now_ms >= 0:
-            lines.append(f"  starts again in {clock_text(gang.not_before_ms - now_ms)}")
+            lines.append(f"  waits for {waiting_text(gang, now_ms)}")
         if gang.awaits_fence:
             lines.append(f"  waits until fenced: {', '.join(gang.awaits_fence)}")
     if gang.restarts:
@@ -138,7 +141,7 @@ def gang_lines(gang: GangView, now_ms: int) -> list[str]:
             ("unknown", gang.restarts_unknown),
         )
         spent = ", ".join(f"{count} {cause}" for cause, count in budgets if count)
-        lines.append(f"  restarts: {gang.restarts}{f' ({spent})' if spent else ''}")
+        lines.append(f"  restarts: {gang.restarts}{f'; charged: {spent}' if spent else ''}")
     if gang.restore:
         lines.append(f"  started from step {gang.restore_step}, {gang.restore}")
     spares = [hold.host for hold in gang.holds if hold.spare]

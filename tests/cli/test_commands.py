@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from msgspec.structs import replace
 
+from coord.cli.describe import said_of_decision
 from coord.cli.exits import Exit
 from coord.cli.main import cli
 from coord.client.errors import (
@@ -21,8 +23,8 @@ from coord.client.errors import (
     Unavailable,
 )
 from coord.client.views import LogPage
-from coord.model.decisions import IncidentClosed
-from coord.model.entities import JobStatus
+from coord.model.decisions import IncidentClosed, JobQueued
+from coord.model.entities import GangPhase, HostStatus, JobStatus, QueueReason
 from tests.cli.fake_client import FakeClient
 from tests.cli.recordings import TWO_FAILURES, entries_of
 from tests.conftest import Golden
@@ -113,6 +115,34 @@ def test_tables_fit_eighty_columns(fake: FakeClient) -> None:
     for command in ("job list", "host list", "cluster status"):
         for line in run(fake, *command.split()).stdout.splitlines():
             assert len(line) <= 80, (command, line)
+
+
+def test_a_removed_host_is_listed_only_on_request(fake: FakeClient) -> None:
+    """It was asked to be forgotten; the log has not."""
+    host = fake.state.hosts["host-2"]
+    fake.state.hosts.put("host-2", replace(host, status=HostStatus.REMOVED))
+    assert "host-2" not in run(fake, "host", "list").stdout
+    assert "host-2" in run(fake, "host", "list", "--all").stdout
+    listed = json.loads(run(fake, "host", "list", "-o", "json").stdout)
+    assert [view["host"] for view in listed] == ["host-1", "host-3"]
+
+
+def test_a_back_off_is_told_as_what_is_left_of_it(fake: FakeClient) -> None:
+    """Nobody knows what log time it is."""
+    key, gang = next(iter(fake.state.gangs.items()))
+    now_ms = fake.state.meta.now_ms
+    waiting = replace(
+        gang,
+        queue_reason=QueueReason.BACKOFF,
+        queue_detail=f"until {now_ms + 2_500} ms of log time",
+        not_before_ms=now_ms + 2_500,
+        phase=GangPhase.WAITING,
+    )
+    fake.state.gangs.put(key, waiting)
+    for command in ("job list", "job show digits"):
+        assert "backoff: 2.500s more" in run(fake, *command.split()).stdout
+    queued = JobQueued((), "digits", "digits/trainer", QueueReason.BACKOFF, "until 9 ms")
+    assert said_of_decision(queued, now_ms).text == "backoff"
 
 
 def test_an_empty_list_prints_nothing_to_a_pipe() -> None:
