@@ -7,7 +7,8 @@
 An entry without `index` follows on the one before; without `term` or `wall_ms` it has those of the
 one before; without `origin` it comes from `client:hand`, numbered by index. A line without `digest`
 yields a Recorded with the digest "" (and `now_ms` -1 unless given): there is nothing to compare a
-replay with. Blank lines and lines that begin with # are skipped.
+replay with; its event may have no field that is unknown. Blank lines and lines that begin with #
+are skipped.
 """
 
 from __future__ import annotations
@@ -60,6 +61,26 @@ def is_footer_line(line: bytes) -> bool:
     return _FOOTER_LINE.match(line) is not None
 
 
+def _unknown_field(given: object, read: object, path: str = "event") -> str:
+    """The first field that is in `given`, as plain JSON, and not in the struct read from it."""
+    if isinstance(read, msgspec.Struct) and isinstance(given, dict):
+        fields = {field.encode_name: field.name for field in msgspec.structs.fields(read)}
+        for key, value in given.items():
+            if key == "type" and key not in fields:
+                continue  # says which struct it is
+            if key not in fields:
+                return f"{path}.{key}"
+            found = _unknown_field(value, getattr(read, fields[key]), f"{path}.{key}")
+            if found:
+                return found
+    elif isinstance(read, tuple) and isinstance(given, list):
+        for at, (value, item) in enumerate(zip(given, read, strict=False)):
+            found = _unknown_field(value, item, f"{path}[{at}]")
+            if found:
+                return found
+    return ""
+
+
 class LineDecoder:
     """Lines -> Recorded, filling in from the line before what a line leaves out."""
 
@@ -83,6 +104,12 @@ class LineDecoder:
     def record(self, line: bytes, number: int, offset: int) -> Recorded:
         found = self._decoded(_LINE, line, number, offset)
         given = found.entry
+        if not found.digest:
+            # Somebody wrote it, and a mistyped field would otherwise be a field left out.
+            unknown = _unknown_field(msgspec.json.decode(line)["entry"]["event"], given.event)
+            if unknown:
+                kind = type(given.event).__name__
+                raise self._wrong(number, offset, f"has a field that {kind} lacks: {unknown}")
         self._index = self._index + 1 if given.index is None else given.index
         self._term = self._term if given.term is None else given.term
         self._wall_ms = self._wall_ms if given.wall_ms is None else given.wall_ms

@@ -266,6 +266,16 @@ GOOD = b'{"entry":{"event":{"type":"ClockAdvanced"}}}\n'
             "line 3 .*int.*entry.event.node",
         ),
         (b'{"entry":{"index":7,"event":{"type":"ClockAdvanced"}}}', "entry 7 where 2 .*line 3"),
+        (
+            b'{"entry":{"event":{"type":"TaskExited","host":"h","incarnation":1,"task":"t",'
+            b'"signl":9}}}',
+            r"line 3 has a field that TaskExited lacks: event\.signl",
+        ),
+        (
+            b'{"entry":{"event":{"type":"JobSubmitted","spec":{"name":"x","roles":'
+            b'[{"name":"r","command":["a"],"replcas":2}]}}}}',
+            r"line 3 has a field that JobSubmitted lacks: event\.spec\.roles\[0\]\.replcas",
+        ),
         (b"not json", "line 3 cannot be read: JSON is malformed"),
         (b"\xff\xfe", "line 3 cannot be read"),
         (b'{"type":"IncidentFooter","count":9}', "count=9.*count=1.*line 3"),
