@@ -274,7 +274,7 @@ GOOD = b'{"entry":{"event":{"type":"ClockAdvanced"}}}\n'
         (
             b'{"entry":{"event":{"type":"JobSubmitted","spec":{"name":"x","roles":'
             b'[{"name":"r","command":["a"],"replcas":2}]}}}}',
-            r"line 3 has a field that JobSubmitted lacks: event\.spec\.roles\[0\]\.replcas",
+            r"line 3 cannot be read: .*replcas.*roles",
         ),
         (b"not json", "line 3 cannot be read: JSON is malformed"),
         (b"\xff\xfe", "line 3 cannot be read"),
