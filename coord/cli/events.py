@@ -28,7 +28,14 @@ PAGES_BACK = 50
 @click.option("-f", "--follow", is_flag=True, help="Go on as things happen, until Ctrl-C.")
 @click.option("--from", "first", type=click.IntRange(min=1), help="Start at this index.")
 @click.option("--to", "last", type=click.IntRange(min=1), help="End with this index.")
-@click.option("--last", "count", default=50, show_default=True, help="Without --from: so many.")
+@click.option(
+    "--last",
+    "count",
+    type=click.IntRange(min=0),
+    default=50,
+    show_default=True,
+    help="Without --from: so many.",
+)
 @click.option("--job", default="", help="Only what is about this job.", shell_complete=job_names)
 @click.option("--host", default="", help="Only what is about this host.", shell_complete=host_names)
 @click.option("--all", "everything", is_flag=True, help="Heartbeats, ticks and progress too.")
@@ -50,6 +57,8 @@ def events(
     """
     if follow and last:
         raise click.UsageError("--follow has no end; leave --to away")
+    if first and last and last < first:
+        raise click.UsageError(f"--to {last} stands before --from {first}")
     narrowing = Narrowing(job, host, first or 0, last or 0, everything)
     told = _Telling(narrowing, session.json, follow)
 
@@ -120,11 +129,13 @@ class _Telling:
         self._json = json
         self._follow = follow
         self._gathered: list[Recorded] = []
+        self._told = False
 
     def tell(self, recorded: Recorded) -> None:
         items = self._timeline.add(recorded)
         if not items:
             return
+        self._told = True
         if not self._json:
             colour = sys.stdout.isatty()
             width = terminal_width()
@@ -140,6 +151,8 @@ class _Telling:
     def finish(self) -> None:
         if self._json and not self._follow:
             print_json(self._gathered)
+        elif not self._told:
+            click.echo("no events to tell of; --all tells of heartbeats and the like", err=True)
 
 
 @click.command()
@@ -148,5 +161,7 @@ class _Telling:
 @session_options
 def note(session: Session, subject: str, text: str) -> None:
     """Write TEXT about SUBJECT (a job, a host, anything) into the log, to be read with it."""
+    if not text.strip():
+        raise click.UsageError("TEXT is empty; write what is to be noted")
     decided = session.ask(lambda client: client.note(subject, text))
     session.show(decided, lambda _: click.echo(f"noted at index {decided.index}"))

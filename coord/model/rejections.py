@@ -44,7 +44,7 @@ EXPLANATIONS: dict[Rejection, str] = {
     Rejection.HOST_ID_IN_USE: "another live agent has this host id; give each its own --host-id",
     Rejection.STALE_INCARNATION: "the host has registered again since; stop and register anew",
     Rejection.HOST_NOT_LIVE: "the host was declared lost or removed; register again",
-    Rejection.HOST_BUSY: "the host still runs tasks; drain it first",
+    Rejection.HOST_BUSY: "the host takes work or runs tasks; drain it first",
     Rejection.UNKNOWN_JOB: "no such job; see `coordctl job list`",
     Rejection.DUPLICATE_JOB: "a job of this name exists; choose another name",
     Rejection.JOB_FINISHED: "the job has ended",

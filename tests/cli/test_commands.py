@@ -100,6 +100,27 @@ def test_an_incident_of_which_only_the_end_is_told_claims_nothing_else(fake: Fak
     assert "placed again" not in told
 
 
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (["events", "--from", "5", "--to", "3"], "--to 3 stands before --from 5"),
+        (["events", "--last", "-1"], "not in the range"),
+        (["events", "-f", "--to", "3"], "has no end"),
+        (["note", "digits", " "], "TEXT is empty"),
+    ],
+)
+def test_what_cannot_be_meant_is_usage(fake: FakeClient, command: list[str], told: str) -> None:
+    result = run(fake, *command)
+    assert result.exit_code == Exit.USAGE
+    assert told in result.stderr
+
+
+def test_no_events_are_told_from_no_output(fake: FakeClient) -> None:
+    result = run(fake, "events", "--from", "99999")
+    assert (result.exit_code, result.stdout) == (Exit.OK, "")
+    assert result.stderr.startswith("no events to tell of")
+
+
 def test_following_events_says_when_no_server_answers(fake: FakeClient) -> None:
     """Silence of the servers must not look like silence of the fleet."""
     fake.trouble = Unavailable("GET /v1/events: no server could answer within 10 s")
