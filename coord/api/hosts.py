@@ -65,6 +65,8 @@ async def ask_of_host(request: web.Request) -> web.Response:
 @routes.post("/v1/notes")
 async def add_note(request: web.Request) -> web.Response:
     body = await body_of(request, NoteBody)
+    if not body.text:
+        raise ApiError(400, "invalid", "text is empty; write what is to be noted")
     event = NoteAdded(actor_of(request), body.subject, body.text)
     result = await submit(request, event, f"note on {body.subject!r}")
     return answer(request, {"index": result.index}, status=201)

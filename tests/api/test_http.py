@@ -366,6 +366,13 @@ async def _half_a_request(served: Served, rest: bytes) -> bytes:
     return head + body
 
 
+async def test_a_note_needs_a_text() -> None:
+    """Refused by the field's name, before the log would refuse it by none."""
+    async with Served() as served:
+        refused = await served.ask("POST", "/v1/notes", {"text": ""}, 400)
+        assert "text is empty" in refused["error"]["message"]
+
+
 async def test_the_channel_wants_a_websocket() -> None:
     async with Served() as served:
         refused = await served.ask("GET", "/v1/channel", status=400)
