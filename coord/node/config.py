@@ -47,6 +47,14 @@ class Retention(msgspec.Struct, frozen=True):
     max_bytes: int = 1024 * MIB
     """Of the entries as they are stored, estimated from a sample."""
 
+    def problems(self) -> list[str]:
+        """What is wrong with it, as sentences; empty when it may be used."""
+        return [
+            f"{name} is {getattr(self, name)}; it must be at least 0, which is for ever"
+            for name in self.__struct_fields__
+            if getattr(self, name) < 0
+        ]
+
 
 class Intervals(msgspec.Struct, frozen=True):
     """All in seconds of the loop's clock."""

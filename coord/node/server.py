@@ -193,6 +193,8 @@ async def _start(
 
 def _check(config: ServerConfig) -> None:
     problems = list(config.settings.problems())
+    problems += timing_problems(config.timings)
+    problems += config.retention.problems()
     if config.node < 1:
         problems.append(f"node is {config.node}; it must be at least 1")
     if not config.cluster:
@@ -215,6 +217,32 @@ def _check(config: ServerConfig) -> None:
     problems = [problem for problem in problems if problem]
     if problems:
         raise StartFailed("; ".join(problems))
+
+
+def timing_problems(timings: RaftTimings) -> list[str]:
+    """What the rules of an election would not work with, as sentences."""
+    names = ("tick_ms", "heartbeat_ms", "election_min_ms", "keep_entries", "keep_bytes")
+    found = [
+        f"{name} is {getattr(timings, name)}; it must be at least 1"
+        for name in names
+        if getattr(timings, name) < 1
+    ]
+    if timings.election_min_ms <= 3 * timings.heartbeat_ms:
+        found.append(
+            f"election_min_ms is {timings.election_min_ms}; it must be more than three times "
+            f"heartbeat_ms, which is {timings.heartbeat_ms}"
+        )
+    if timings.election_max_ms <= timings.election_min_ms:
+        found.append(
+            f"election_max_ms is {timings.election_max_ms}; it must be more than election_min_ms, "
+            f"which is {timings.election_min_ms}"
+        )
+    if timings.orphan_max_ms and not 1 <= timings.orphan_min_ms <= timings.orphan_max_ms:
+        found.append(
+            f"orphan_min_ms is {timings.orphan_min_ms}; it must be 1 to orphan_max_ms, which is "
+            f"{timings.orphan_max_ms}"
+        )
+    return found
 
 
 def _listen(config: ServerConfig) -> socket.socket:

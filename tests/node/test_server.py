@@ -15,8 +15,10 @@ import msgspec
 import pytest
 
 from coord.model.settings import Settings
+from coord.node.config import Retention
 from coord.node.server import ServerConfig, StartFailed, close_environment, run_server
 from coord.raft.ports import Member
+from coord.raft.timings import RaftTimings
 from coord.store.environment import Environment, Identity
 from coord.store.events import LmdbEventStore
 
@@ -153,6 +155,11 @@ OWN = Member(1, "127.0.0.1:1", "127.0.0.1:2")
             "the peer address of node 2 is '10.0.0.2:1', which others can reach",
         ),
         ({"settings": Settings(lease_ms=1)}, "must grow in this order"),
+        ({"timings": RaftTimings(heartbeat_ms=0)}, "heartbeat_ms is 0; it must be at least 1"),
+        ({"timings": RaftTimings(election_min_ms=1)}, "more than three times heartbeat_ms, which"),
+        ({"timings": RaftTimings(election_max_ms=600)}, "more than election_min_ms, which is 600"),
+        ({"timings": RaftTimings(orphan_min_ms=900)}, "orphan_min_ms is 900; it must be 1 to"),
+        ({"retention": Retention(max_age_s=-5)}, "max_age_s is -5; it must be at least 0"),
     ],
 )
 async def test_what_cannot_be_is_refused_before_anything_is_touched(
