@@ -13,7 +13,7 @@ from coord.cli.output import print_json, print_json_line
 from coord.cli.session import Session, session_options
 from coord.cli.timeline import Narrowing, Timeline
 from coord.cli.timeline_text import item_text
-from coord.cli.wrapping import terminal_width
+from coord.cli.wrapping import colour_wanted, terminal_width
 
 if TYPE_CHECKING:
     from coord.client import Client, Unavailable
@@ -137,7 +137,7 @@ class _Telling:
             return
         self._told = True
         if not self._json:
-            colour = sys.stdout.isatty()
+            colour = colour_wanted()
             width = terminal_width()
             text = "\n".join(item_text(item, colour, True, width) for item in items)
             sys.stdout.write(text + "\n")

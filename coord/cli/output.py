@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import click
 import msgspec
 
-from coord.cli.wrapping import Piece, terminal_width, wrapped, wrapped_line
+from coord.cli.wrapping import Piece, colour_wanted, terminal_width, wrapped, wrapped_line
 
 STATUS_COLOURS = {
     "up": "green",
@@ -69,7 +69,7 @@ def print_table(
     """
     found = list(rows)
     if found:
-        click.echo(table_text(columns, found, terminal_width(), sys.stdout.isatty()))
+        click.echo(table_text(columns, found, terminal_width(), colour_wanted()))
     else:
         click.echo(empty, err=True)
 
@@ -141,7 +141,7 @@ def print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
     shown = [(name, value) for name, value in pairs if value]
     start = max((len(name) for name, _ in shown), default=0) + len(GAP)
     for name, value in shown:
-        tint = _style(value) if sys.stdout.isatty() else ""
+        tint = _style(value) if colour_wanted() else ""
         told = wrapped([Piece(value, tint)], terminal_width(), " " * start, start)
         click.echo(f"{name.ljust(start)}{told}")
 

@@ -24,7 +24,7 @@ from coord.cli.replay_telling import (
 from coord.cli.timeline import Narrowing, Timeline
 from coord.cli.verify import Difference, Replayer, Verdict, difference_text
 from coord.cli.why import Causes
-from coord.cli.wrapping import terminal_width
+from coord.cli.wrapping import colour_wanted, terminal_width
 from coord.core.invariants import violations
 from coord.core.state import State, decode_state
 from coord.model.entry import Recorded
@@ -96,7 +96,7 @@ def replay(
     if why:
         refs = _refs_behind(file, why)
         narrowing = Narrowing(everything=True, refs=refs, nothing=only_summary)
-    telling: Telling = TextTelling(sys.stdout, sys.stdout.isatty(), terminal_width())
+    telling: Telling = TextTelling(sys.stdout, colour_wanted(), terminal_width())
     if output == "json":
         telling = LinesTelling(sys.stdout) if stream else DocumentTelling(sys.stdout)
     summary = replay_file(file, narrowing, telling)

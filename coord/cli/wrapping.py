@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Iterable
@@ -26,6 +27,12 @@ def terminal_width() -> int:
         return 0
     columns = shutil.get_terminal_size().columns
     return columns if columns >= NARROWEST else 0
+
+
+def colour_wanted() -> bool:
+    """Whether stdout is a terminal that may be painted (https://no-color.org)."""
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return sys.stdout.isatty() and not plain
 
 
 def wrapped(pieces: Iterable[Piece], width: int, indent: str = "", at: int = 0) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
+
 import click
 import pytest
 
 from coord.cli.output import Column, table_text
 from coord.cli.timeline import Timeline
 from coord.cli.timeline_text import item_text
-from coord.cli.wrapping import Piece, terminal_width, wrapped, wrapped_line
+from coord.cli.wrapping import Piece, colour_wanted, terminal_width, wrapped, wrapped_line
 from coord.core.machine import apply
 from coord.core.state import new_state
 from tests.cli.recordings import TWO_FAILURES, entries_of
@@ -94,3 +96,27 @@ def test_a_table_in_colour_is_as_wide_as_one_without() -> None:
     painted = table_text(INCIDENTS, ROWS, 40, colour=True)
     assert painted != plain
     assert [line.rstrip() for line in click.unstyle(painted).splitlines()] == plain.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("terminal", "environment", "expected"),
+    [
+        (True, {}, True),
+        (False, {}, False),
+        (True, {"NO_COLOR": "1"}, False),
+        (True, {"TERM": "dumb"}, False),
+    ],
+)
+def test_only_a_terminal_that_may_be_is_painted(
+    monkeypatch: pytest.MonkeyPatch, terminal: bool, environment: dict[str, str], expected: bool
+) -> None:
+    class Output(io.StringIO):
+        def isatty(self) -> bool:
+            return terminal
+
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("sys.stdout", Output())
+    assert colour_wanted() is expected
