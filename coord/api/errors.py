@@ -15,6 +15,7 @@ from coord.model.channel import Result
 from coord.model.rejections import EXPLANATIONS, Rejection
 from coord.node.node import NodeStopped
 from coord.node.reads import ReadUnavailable
+from coord.store.ports import StorageCorrupt
 
 log = structlog.get_logger()
 
@@ -124,6 +125,10 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
         return error_response(request, error)
     except ReadUnavailable as error:
         return error_response(request, ApiError(503, "no_leader", str(error), retry_after_ms=200))
+    except StorageCorrupt as error:
+        log.error("storage_corrupt", path=request.path, error=str(error))
+        said = f"{error}. Meanwhile ask another server"
+        return error_response(request, ApiError(503, "storage_corrupt", said))
     except NodeStopped as error:
         return error_response(request, ApiError(503, "stopping", str(error)))
     except UnencodableMessage as error:

@@ -18,12 +18,17 @@ import lmdb
 import msgspec
 
 from coord.store.directory import DISK_FULL, free_bytes, fsync_path, lock_directory, no_room
+from coord.store.examine import is_readable
 from coord.store.ports import StorageCorrupt, WrongDataDirectory
 from coord.store.staging import Staged
 
 FORMAT = 1
 DATABASES = ("raft_log", "raft_meta", "events", "state", "store_meta")
 KEY_LENGTH_LIMIT = 511
+START_ANEW = (
+    "move the directory away and start again with an empty one: the server fetches everything from "
+    "its peers"
+)
 AGENT_FILE = "agent.json"
 """What an agent begins its own data directory with (see coord/agent/README.md)."""
 DEFAULT_MAP_SIZE_BYTES = 16 * 1024**3
@@ -100,6 +105,7 @@ class Environment:
         """How long the last commit took, fsync included."""
         try:
             self._lmdb = lmdb.open(path, map_size=map_size_bytes, max_dbs=len(DATABASES))
+            self._check_length()
             self._handles = {name: self._lmdb.open_db(name.encode()) for name in DATABASES}
         except lmdb.Error as error:
             raise _opening_failed(path, error) from error
@@ -366,6 +372,18 @@ class Environment:
                 name: self._lmdb.open_db(name.encode(), create=False) for name in DATABASES
             }
 
+    def _check_length(self) -> None:
+        """Raises StorageCorrupt for a file that is cut off. A page at its end may be missing and
+        not be missed: LMDB does not write what the same transaction gave back."""
+        wanted = (self._lmdb.info()["last_pgno"] + 1) * self._lmdb.stat()["psize"]
+        size_bytes = os.path.getsize(os.path.join(self._path, "data.mdb"))
+        if size_bytes < wanted and not is_readable(self._path):
+            self._lmdb.close()
+            raise StorageCorrupt(
+                f"{self._path}/data.mdb is cut off: it has {size_bytes} of {wanted} bytes; "
+                f"{START_ANEW}"
+            )
+
     def _known(self, database: str) -> str:
         if database not in self._handles:
             raise KeyError(f"no database {database!r}; there are {', '.join(DATABASES)}")
@@ -414,10 +432,7 @@ def _opening_failed(path: str, error: lmdb.Error) -> Exception:
         return no_room(path, "the disk is full")
     if isinstance(error, lmdb.VersionMismatchError):
         return WrongDataDirectory(f"{path}/data.mdb is of another LMDB version: {error}")
-    return StorageCorrupt(
-        f"{path}/data.mdb cannot be opened: {error}; move the directory away and start again with "
-        "an empty one: the server fetches everything from its peers"
-    )
+    return StorageCorrupt(f"{path}/data.mdb cannot be opened: {error}; {START_ANEW}")
 
 
 def _delete_range(

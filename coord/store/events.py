@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 from coord.model.entry import Recorded
 from coord.store.environment import Environment, ReadTransaction, Row
+from coord.store.ports import StorageCorrupt
 from coord.store.rows import decode_entry, encode_entry, index_key, row_key, split_row
 from coord.store.snapshot import SnapshotHeader, SnapshotReader, verify_snapshot, write_snapshot
 
@@ -63,13 +64,16 @@ class LmdbEventStore:
         return raft_index, tables
 
     def read(self, start: int, limit: int) -> list[Recorded]:
-        found = self._environment.range("events", index_key(max(start, 0)), b"", limit)
-        return [self._decode(key, value) for key, value in found]
+        at = max(start, self._first_index)
+        unbroken = self._unbroken(at, min(at + limit, self._last_index + 1))
+        found = self._environment.range("events", index_key(at), b"", limit)
+        return list(unbroken(self._decode(key, value) for key, value in found))
 
     def scan(self, start: int, stop: int) -> Iterator[Recorded]:
         bounds = (index_key(max(start, 0)), index_key(max(stop, 0)))
         staged = self._environment.staged("events", *bounds)
-        return self._scan(bounds, staged)
+        unbroken = self._unbroken(start, min(stop, self._last_index + 1))
+        return unbroken(self._scan(bounds, staged))
 
     def _scan(
         self, bounds: tuple[bytes, bytes], staged: list[tuple[bytes, bytes]]
@@ -84,6 +88,32 @@ class LmdbEventStore:
         for key, value in staged:
             if key > newest:
                 yield self._decode(key, value)
+
+    def _unbroken(
+        self, start: int, stop: int
+    ) -> Callable[[Iterator[Recorded]], Iterator[Recorded]]:
+        """Passes on entries from `start` to before `stop`, and raises StorageCorrupt for one that
+        is missing and was not deleted by retention: a damaged page may hide what is below it."""
+
+        def check(records: Iterator[Recorded]) -> Iterator[Recorded]:
+            expected = start
+            for record in records:
+                index = record.entry.index
+                if index > max(expected, self._first_index):
+                    raise self._missing(max(expected, self._first_index))
+                expected = index + 1
+                yield record
+            if max(expected, self._first_index) < stop:
+                raise self._missing(max(expected, self._first_index))
+
+        return check
+
+    def _missing(self, index: int) -> StorageCorrupt:
+        return StorageCorrupt(
+            f"{self._environment.path}/data.mdb, entry {index} is missing; stop this server, move "
+            "its directory away and start it with an empty one: it fetches everything from its "
+            "peers"
+        )
 
     @property
     def first_index(self) -> int:

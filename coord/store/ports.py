@@ -27,7 +27,8 @@ class DataDirectoryInUse(Exception):
 class EventStore(Protocol):
     """Applied entries, for reading and export, and the state they led to.
 
-    Called on the loop's thread. Appends are staged and become durable with the next commit of the
+    Called on the loop's thread. Reading raises StorageCorrupt for an entry that is damaged or
+    missing. Appends are staged and become durable with the next commit of the
     environment (the raft log's, or `flush`); reads see staged entries at once.
     """
 

@@ -107,6 +107,23 @@ async def test_what_was_acknowledged_is_there_after_a_restart(tmp_path: Path, pe
         assert again["error"]["code"] == "duplicate_job"
 
 
+async def test_a_damaged_entry_is_refused_and_the_next_server_asked(tmp_path: Path) -> None:
+    """The reader hears what is wrong, and 503 sends a client on to another server."""
+    server = config(tmp_path)
+    async with running(server) as url:
+        for number in range(3):
+            await fetch(f"{url}/v1/notes", "POST", {"text": str(number)})
+        await wait_for_commits_counted(url)
+    environment = Environment.open(server.data_dir)
+    environment.stage("events", (2).to_bytes(8, "big"), None)
+    environment.commit()
+    environment.close()
+    async with running(server) as url:
+        status, answer = await fetch(f"{url}/v1/events?from=1")
+    assert (status, answer["error"]["code"]) == (503, "storage_corrupt")
+    assert "entry 2 is missing" in answer["error"]["message"]
+
+
 async def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     """With the option to change."""
     with socket.socket() as taken:

@@ -7,6 +7,7 @@ import sys
 import zlib
 from pathlib import Path
 
+import lmdb
 import pytest
 
 from coord.store.environment import Environment, Identity
@@ -69,3 +70,56 @@ def test_a_damaged_entry_is_named(tmp_path: Path) -> None:
         with pytest.raises(StorageCorrupt, match="entry 2"):
             list(store.scan(1, 10))
     environment.close()
+
+
+@pytest.mark.parametrize("lost", [1, 2, 3])
+def test_a_missing_entry_is_named(tmp_path: Path, lost: int) -> None:
+    """A reader must not take what a damaged page hides for the end of the log."""
+    environment = Environment.open(str(tmp_path / "node"), identity=IDENTITY)
+    store = LmdbEventStore(environment)
+    store.append(records(1, 3), 1)
+    store.flush()
+    environment.stage("events", lost.to_bytes(8, "big"), None)
+    environment.commit()
+    with pytest.raises(StorageCorrupt, match=f"entry {lost} is missing; stop this server"):
+        store.read(1, 10)
+    with pytest.raises(StorageCorrupt, match=f"entry {lost} is missing"):
+        list(store.scan(1, 10))
+    there = [index for index in (1, 2, 3) if index != lost]
+    assert [record.entry.index for index in there for record in store.read(index, 1)] == there
+    environment.close()
+
+
+def test_a_file_that_is_cut_off_is_named(tmp_path: Path) -> None:
+    """LMDB would have the kernel end the process at the first page that is not there."""
+    path = str(tmp_path / "node")
+    environment = Environment.open(path, identity=IDENTITY)
+    store = LmdbEventStore(environment)
+    store.append(records(1, 500), 1)
+    store.flush()
+    environment.close()
+    data = tmp_path / "node" / "data.mdb"
+    size_bytes = data.stat().st_size
+    with data.open("r+b") as file:
+        file.truncate(size_bytes // 2)
+    with pytest.raises(StorageCorrupt, match=rf"cut off: it has \d+ of {size_bytes} bytes"):
+        Environment.open(path, identity=IDENTITY)
+
+
+def test_a_file_without_a_page_that_nobody_needs_is_opened(tmp_path: Path) -> None:
+    """LMDB does not write pages at the end that the same transaction gave back."""
+    path = str(tmp_path / "node")
+    Environment.open(path, identity=IDENTITY).close()
+    value = b"v" * 100_000
+    with lmdb.open(path, max_dbs=8) as foreign:
+        handle = foreign.open_db(b"raft_log")
+        for number in range(5):
+            with foreign.begin(write=True) as transaction:
+                transaction.put(b"kept %d" % number, value, db=handle)
+                for key in (b"a", b"b", b"c"):
+                    transaction.put(key, value, db=handle)
+                for key in (b"a", b"b", b"c"):
+                    transaction.delete(key, db=handle)
+        pages_bytes = (foreign.info()["last_pgno"] + 1) * foreign.stat()["psize"]
+    assert (tmp_path / "node" / "data.mdb").stat().st_size < pages_bytes
+    Environment.open(path, identity=IDENTITY).close()
