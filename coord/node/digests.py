@@ -12,6 +12,7 @@ import structlog
 
 from coord.node.peers import DigestSeen, Peers
 from coord.raft.ports import Member
+from coord.store.ports import REJOIN
 
 KEPT = 64
 
@@ -91,8 +92,8 @@ class Digests:
                 self._halt(
                     StateDiverged(
                         f"at index {message.index} this node's digest is {ours}, that of nodes "
-                        f"{nodes} is {digest}. Stop the node, keep its data directory for "
-                        "examination, and let it rejoin with an empty one"
+                        f"{nodes} is {digest}. Keep its data directory for examination, and "
+                        f"{REJOIN}"
                     )
                 )
 

@@ -14,7 +14,7 @@ from coord.core.state import State, state_from_rows, take_changes
 from coord.model.entry import Recorded
 from coord.node.eventlog import EventLog
 from coord.node.metrics import Metrics
-from coord.store.ports import EventStore, StorageCorrupt
+from coord.store.ports import REJOIN, EventStore, StorageCorrupt
 
 log = structlog.get_logger()
 
@@ -98,6 +98,5 @@ def _load(store: EventStore) -> tuple[int, State]:
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise StorageCorrupt(
             f"the stored state as of raft index {raft_index} cannot be read: {error}; stop this "
-            "server, move its directory away and start it with an empty one: it fetches "
-            "everything from its peers"
+            f"server and {REJOIN}"
         ) from error

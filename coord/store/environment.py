@@ -19,16 +19,12 @@ import msgspec
 
 from coord.store.directory import DISK_FULL, free_bytes, fsync_path, lock_directory, no_room
 from coord.store.examine import is_readable
-from coord.store.ports import StorageCorrupt, WrongDataDirectory
+from coord.store.ports import REJOIN, StorageCorrupt, WrongDataDirectory
 from coord.store.staging import Staged
 
 FORMAT = 1
 DATABASES = ("raft_log", "raft_meta", "events", "state", "store_meta")
 KEY_LENGTH_LIMIT = 511
-START_ANEW = (
-    "move the directory away and start again with an empty one: the server fetches everything from "
-    "its peers"
-)
 AGENT_FILE = "agent.json"
 """What an agent begins its own data directory with (see coord/agent/README.md)."""
 DEFAULT_MAP_SIZE_BYTES = 16 * 1024**3
@@ -380,8 +376,7 @@ class Environment:
         if size_bytes < wanted and not is_readable(self._path):
             self._lmdb.close()
             raise StorageCorrupt(
-                f"{self._path}/data.mdb is cut off: it has {size_bytes} of {wanted} bytes; "
-                f"{START_ANEW}"
+                f"{self._path}/data.mdb is cut off: it has {size_bytes} of {wanted} bytes; {REJOIN}"
             )
 
     def _known(self, database: str) -> str:
@@ -432,7 +427,7 @@ def _opening_failed(path: str, error: lmdb.Error) -> Exception:
         return no_room(path, "the disk is full")
     if isinstance(error, lmdb.VersionMismatchError):
         return WrongDataDirectory(f"{path}/data.mdb is of another LMDB version: {error}")
-    return StorageCorrupt(f"{path}/data.mdb cannot be opened: {error}; {START_ANEW}")
+    return StorageCorrupt(f"{path}/data.mdb cannot be opened: {error}; {REJOIN}")
 
 
 def _delete_range(

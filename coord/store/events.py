@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from coord.model.entry import Recorded
 from coord.store.environment import Environment, ReadTransaction, Row
-from coord.store.ports import StorageCorrupt
+from coord.store.ports import REJOIN, StorageCorrupt
 from coord.store.rows import decode_entry, encode_entry, index_key, row_key, split_row
 from coord.store.snapshot import SnapshotHeader, SnapshotReader, verify_snapshot, write_snapshot
 
@@ -110,9 +110,8 @@ class LmdbEventStore:
 
     def _missing(self, index: int) -> StorageCorrupt:
         return StorageCorrupt(
-            f"{self._environment.path}/data.mdb, entry {index} is missing; stop this server, move "
-            "its directory away and start it with an empty one: it fetches everything from its "
-            "peers"
+            f"{self._environment.path}/data.mdb, entry {index} is missing; stop this server and "
+            f"{REJOIN}"
         )
 
     @property

@@ -7,6 +7,14 @@ from typing import Protocol
 
 from coord.model.entry import Recorded
 
+REJOIN = (
+    "have it rejoin: `coordctl cluster remove NODE`, move its data directory away, start it with "
+    "--join and an empty one, then `coordctl cluster add NODE ...`; it fetches everything from its "
+    "peers"
+)
+"""What to do about a server whose data is damaged. One that came back with nothing under its old
+number could vote against what it had acknowledged."""
+
 
 class StorageFull(Exception):
     """Nothing was written: the disk (or the map) is full. What is in memory stays right."""

@@ -9,7 +9,7 @@ import zlib
 from coord.codec import MalformedMessage, decode_recorded, encode_recorded
 from coord.model.entry import Recorded
 from coord.store.environment import KEY_LENGTH_LIMIT
-from coord.store.ports import StorageCorrupt
+from coord.store.ports import REJOIN, StorageCorrupt
 
 _INDEX = struct.Struct(">Q")
 _CRC = struct.Struct(">I")
@@ -37,8 +37,7 @@ def decode_entry(where: str, key: bytes, value: bytes) -> Recorded:
         return decode_recorded(encoded)
     except MalformedMessage as error:
         raise StorageCorrupt(
-            f"{where}, entry {_INDEX.unpack(key)[0]}: {error}; stop this server, move its "
-            "directory away and start it with an empty one: it fetches everything from its peers"
+            f"{where}, entry {_INDEX.unpack(key)[0]}: {error}; stop this server and {REJOIN}"
         ) from error
 
 

@@ -215,7 +215,9 @@ def test_an_lmdb_of_another_program_is_refused(tmp_path: Path) -> None:
 def test_a_file_that_is_no_lmdb_is_named(tmp_path: Path) -> None:
     """With what to do about it."""
     (tmp_path / "data.mdb").write_bytes(b"not a database" * 1_000)
-    with pytest.raises(StorageCorrupt, match=r"data.mdb cannot be opened: .*move the directory"):
+    with pytest.raises(
+        StorageCorrupt, match=r"data.mdb cannot be opened: .*move its data directory"
+    ):
         Environment.open(str(tmp_path), identity=IDENTITY)
 
 
