@@ -15,6 +15,10 @@ class RaftTimings(msgspec.Struct, frozen=True):
     heartbeat_ms: int = 100
     """A leader with nothing to say says so this often. Less than a third of election_min_ms."""
 
+    notice_ms: int = 2
+    """What is committed is told to followers at most so much later than it could be: under load the
+    next append with entries tells it for nothing."""
+
     election_min_ms: int = 600
     election_max_ms: int = 1200
     """A follower that hears of no leader for a time drawn from here stands for election."""

@@ -63,6 +63,9 @@ class Turns:
         self._waiters: list[asyncio.Future[None]] = []
         self._scheduled: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._notices: dict[int, Message] = {}
+        """Appends without entries, by peer, that an append with entries may make needless."""
+        self._notice_timer: asyncio.TimerHandle | None = None
         self._timer_due_s = 0.0
         self._orphaned: asyncio.TimerHandle | None = None
         self._blocked_since_s = 0.0
@@ -76,7 +79,7 @@ class Turns:
     def stop(self) -> None:
         """No turn comes after; whoever waits for one returns."""
         self.running = False
-        for handle in (self._scheduled, self._timer, self._orphaned):
+        for handle in (self._scheduled, self._timer, self._orphaned, self._notice_timer):
             if handle is not None:
                 handle.cancel()
         self._wake()
@@ -110,6 +113,7 @@ class Turns:
             return
         if node in self._epochs:
             self._raft.disconnected(node)
+        self._notices.pop(node, None)
         self._epochs[node] = epoch
         self._raft.connected(node)
         self.schedule()
@@ -118,6 +122,7 @@ class Turns:
         if not self.running or self._epochs.get(node) != epoch:
             return
         del self._epochs[node]
+        self._notices.pop(node, None)
         self._raft.disconnected(node)
         if node == self._raft.leader and self._orphaned is None:
             self._arm_orphan_timer()
@@ -203,7 +208,7 @@ class Turns:
                 hard_state_dirty=self._journal.hard_state_dirty,
                 rules=self._rules,
             ):
-                self._network.send(peer, message)
+                self._post(peer, message)
             else:
                 holding[peer] = None
                 held.append((peer, message))
@@ -212,7 +217,26 @@ class Turns:
     def _send_all(self) -> None:
         outbox, self._raft.outbox = self._raft.outbox, []
         for peer, message in outbox:
-            self._network.send(peer, message)
+            self._post(peer, message)
+
+    def _post(self, peer: int, message: Message) -> None:
+        """Send, or for an append without entries, wait a moment for one that has some."""
+        if message["type"] == "append_entries":
+            if not message.get("entries"):
+                self._notices[peer] = message
+                if self._notice_timer is None:
+                    delay_s = self._timings.notice_ms / 1000
+                    self._notice_timer = self._loop.call_later(delay_s, self._send_notices)
+                return
+            self._notices.pop(peer, None)
+        self._network.send(peer, message)
+
+    def _send_notices(self) -> None:
+        self._notice_timer = None
+        notices, self._notices = self._notices, {}
+        for peer, message in sorted(notices.items()):
+            if self._raft.leads and message["term"] == self._raft.term:
+                self._network.send(peer, message)
 
     def _commit_turn(self, timer: bool) -> None:
         """Commit what messages and ticks depend on; what was only applied may wait for the next

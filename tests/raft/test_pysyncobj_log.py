@@ -22,11 +22,12 @@ def run(
     story: Callable[[SimCluster], Awaitable[None]],
     rules: frozenset[str] = ALL_RULES,
     timings: RaftTimings | None = None,
+    seed: int = 7,
 ) -> None:
     """Three nodes run, one leads; afterwards everything that must hold does."""
 
     async def whole() -> None:
-        cluster = SimCluster(3, str(directory / "disks"), seed=7, rules=rules, timings=timings)
+        cluster = SimCluster(3, str(directory / "disks"), seed=seed, rules=rules, timings=timings)
         try:
             await cluster.start_all()
             await cluster.wait("a leader", cluster.leader)
@@ -366,7 +367,8 @@ def test_a_deposed_leader_lets_in_whom_it_wanted_to_remove(tmp_path: Path) -> No
 
 
 def test_a_lost_connection_to_the_leader_shortens_the_wait(tmp_path: Path) -> None:
-    """Its process has died: nobody waits for a whole election timeout."""
+    """Its process has died: nobody waits for a whole election timeout, but after a split vote."""
+    waits_s: list[float] = []
 
     async def story(cluster: SimCluster) -> None:
         await commit(cluster)
@@ -375,11 +377,13 @@ def test_a_lost_connection_to_the_leader_shortens_the_wait(tmp_path: Path) -> No
         await cluster.crash(old)
         before_s = loop.time()
         await cluster.wait("another leads", cluster.leader)
-        assert loop.time() - before_s < 0.45
+        waits_s.append(loop.time() - before_s)
         await cluster.start(old)
         await cluster.caught_up()
 
-    run(tmp_path, story)
+    for seed in range(7):
+        run(tmp_path / str(seed), story, seed=seed)
+    assert sorted(waits_s)[3] < 0.35
 
 
 def test_a_process_that_stood_still_hears_before_it_stands(tmp_path: Path) -> None:
