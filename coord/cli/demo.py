@@ -30,7 +30,7 @@ RANKS = 4
 JOB = "digits"
 CHECKPOINT_EVERY = 20
 STEP_MS = 40
-SETTINGS = Settings(lease_ms=3_000, suspect_ms=1_500, heartbeat_ms=400, fence_ms=1_000)
+SETTINGS = Settings(lease_ms=5_000, suspect_ms=2_500, heartbeat_ms=500, fence_ms=1_500)
 PATIENCE_S = 60.0
 """For any one thing to happen. Only a machine that is far too slow, or a defect, needs more."""
 FETCH_S = 0.1

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 DIGITS = ROOT / "examples" / "digits.py"
 PATIENT = Settings(lease_ms=20_000, suspect_ms=10_000)
 """For tests in which no host dies: however busy the machine is, none may look dead."""
-QUICK = Settings(lease_ms=3_000, suspect_ms=1_500, heartbeat_ms=400, fence_ms=1_000)
+QUICK = Settings(lease_ms=4_000, suspect_ms=2_000, heartbeat_ms=400, fence_ms=1_000)
 """For tests in which one does."""
 PATIENCE_S = 60.0
 POLL_S = 0.05
