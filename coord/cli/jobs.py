@@ -177,8 +177,10 @@ def resize(session: Session, name: str, role: str, replicas: int, reason: str) -
             wanted = (await client.job(name)).spec.role(role)
             if wanted is None:
                 raise
+            bounds = f"{wanted.smallest} to {wanted.largest}"
+            only = wanted.smallest == wanted.largest
             raise Failure(
-                f"{name}/{role} takes {wanted.smallest} to {wanted.largest} replicas, "
+                f"{name}/{role} takes {wanted.smallest if only else bounds} replicas, "
                 f"not {replicas}: min_replicas and max_replicas in its job file; "
                 f"nothing was changed"
             ) from refused

@@ -262,7 +262,7 @@ def test_a_change_is_made(fake: FakeClient, command: str, printed: str, event: s
 def test_a_refusal_names_the_reason_and_ends_with_1(fake: FakeClient) -> None:
     result = run(fake, "job", "resize", "digits", "trainer", "9")
     assert result.exit_code == Exit.FAILED
-    assert "digits/trainer takes 2 to 2 replicas, not 9" in result.stderr
+    assert "digits/trainer takes 2 replicas, not 9" in result.stderr
     result = run(fake, "job", "resize", "digits", "absent", "2")
     assert "unknown_role" in result.stderr
 
