@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from coord.cli.local import free_ports
+from coord.cli.local import free_ports, get_json
 from coord.model.events import NoteAdded
 from tests.integration.cluster import Fleet
 
@@ -38,6 +38,8 @@ def test_servers_are_added_removed_and_hand_over(
     fleet.wait_for("four members", lambda: len(client.cluster().members) == 4)
     written.append(client.note("cluster", "four").index)
     leader = client.cluster().leader
+    # Whoever is to take over has to reach those who vote.
+    fleet.wait_for("node 4 to know all others", lambda: connected(api_port) == [1, 2, 3])
     client.transfer(4)
     fleet.wait_for("node 4 to lead", lambda: client.cluster().leader == 4)
     written.append(client.note("cluster", "handed over").index)
@@ -54,3 +56,9 @@ def test_servers_are_added_removed_and_hand_over(
     texts = ["three", "four", "handed over", "three again"]
     assert notes == list(zip(written, texts, strict=True))
     assert joining.running
+
+
+def connected(api_port: int) -> list[int]:
+    """Whom the server there has a connection with."""
+    view = get_json(f"http://127.0.0.1:{api_port}/v1/cluster?stale=1")
+    return sorted(view["connected"]) if view else []

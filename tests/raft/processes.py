@@ -61,6 +61,7 @@ class ServerProcess:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=stderr,
+                limit=1 << 26,  # an answer that names every payload is one long line
             )
         await self._answer("ready")
 
