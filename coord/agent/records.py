@@ -105,6 +105,10 @@ class AlreadyRunning(RuntimeError):
     """Another agent uses the data directory."""
 
 
+SERVER_FILE = "data.mdb"
+"""What a server begins its own data directory with."""
+
+
 class WrongDirectory(RuntimeError):
     """The data directory belongs to another host or to a newer release, or cannot be read."""
 
@@ -113,6 +117,10 @@ class Records:
     """The agent's data directory. One process at a time, by an advisory lock on `lock`."""
 
     def __init__(self, directory: Path, host: str, new_agent_id: str, boot: str) -> None:
+        if (directory / SERVER_FILE).exists():
+            raise WrongDirectory(
+                f"{directory} is the data directory of a server; give the agent one of its own"
+            )
         self.directory = directory
         self._boot = boot
         self._tasks = directory / "tasks"

@@ -68,7 +68,7 @@ def up(nodes: str, agents: int, devices: int, data: Path, first_port: int) -> in
         )
         try:
             with cluster:
-                click.echo(f"starting {nodes} servers and {agents} agents in {data} ...")
+                click.echo(f"starting, in {data}: servers {nodes}, agents {agents} ...")
                 cluster.start()
                 cluster.wait_ready(give_up=stop.is_set)
                 if not stop.is_set():
@@ -78,7 +78,8 @@ def up(nodes: str, agents: int, devices: int, data: Path, first_port: int) -> in
         except Failure:
             if not stop.is_set():
                 raise
-    _say(f"ended. `coordctl up --data {shlex.quote(str(data))}` goes on from here.")
+    again = f"coordctl up --nodes {nodes} --data {shlex.quote(str(data))}"
+    _say(f"ended. `{again}` goes on from here.")
     return Exit.OK
 
 

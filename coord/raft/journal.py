@@ -18,7 +18,7 @@ from coord.raft.configuration import Configuration, LogEntry, configured, member
 from coord.raft.library import NO_OP, REGULAR
 from coord.raft.ports import Member
 from coord.store.environment import Identity
-from coord.store.ports import StorageCorrupt
+from coord.store.ports import REJOIN, StorageCorrupt
 
 _KEY = struct.Struct(">Q")
 _HEAD = struct.Struct(">QI")
@@ -91,7 +91,7 @@ class Journal:
         if self._entries and self._hard_state is None:
             raise StorageCorrupt(
                 f"{environment.path}/data.mdb: raft_meta lacks the term and the vote of a log that "
-                f"ends at index {self._entries[-1][1]}; starting could vote twice. {_REJOIN}"
+                f"ends at index {self._entries[-1][1]}; starting could vote twice. Stop this server and {REJOIN}"
             )
         self._commit_hint = min(self._load("commit", int) or 1, self._last_or(1))
         stored = self._load("members", Configuration)
@@ -313,7 +313,7 @@ class Journal:
         except msgspec.DecodeError as error:
             raise StorageCorrupt(
                 f"{self._environment.path}/data.mdb: raft_meta {name} cannot be read: {error}. "
-                f"{_REJOIN}"
+                f"Stop this server and {REJOIN}"
             ) from error
 
     def _load_entries(self) -> list[LogEntry]:
@@ -333,11 +333,5 @@ class Journal:
 
     def _corrupt(self, index: int, why: str) -> StorageCorrupt:
         return StorageCorrupt(
-            f"{self._environment.path}/data.mdb: raft log index {index}: {why}. {_REJOIN}"
+            f"{self._environment.path}/data.mdb: raft log index {index}: {why}. Stop this server and {REJOIN}"
         )
-
-
-_REJOIN = (
-    "Rejoin from the peers: `coordctl cluster remove NODE`, move this data directory away, "
-    "`coordctl cluster add NODE ...`, and start the server with an empty directory"
-)

@@ -151,6 +151,14 @@ def test_another_hosts_directory_is_refused(
         Records(tmp_path, "h1", "a", "boot")
 
 
+def test_a_servers_directory_is_refused(tmp_path: Path) -> None:
+    """Nothing is written into it."""
+    (tmp_path / "data.mdb").write_bytes(b"")
+    with pytest.raises(WrongDirectory, match="data directory of a server"):
+        Records(tmp_path, "h1", "a", "boot")
+    assert [path.name for path in tmp_path.iterdir()] == ["data.mdb"]
+
+
 def test_a_damaged_record_stops_the_agent(tmp_path: Path) -> None:
     """It may stand for a process that holds a device, so it is not passed over; after a boot of the
     machine it cannot, and is removed."""
