@@ -91,7 +91,8 @@ class Journal:
         if self._entries and self._hard_state is None:
             raise StorageCorrupt(
                 f"{environment.path}/data.mdb: raft_meta lacks the term and the vote of a log that "
-                f"ends at index {self._entries[-1][1]}; starting could vote twice. Stop this server and {REJOIN}"
+                f"ends at index {self._entries[-1][1]}; starting could vote twice. "
+                f"Stop this server and {REJOIN}"
             )
         self._commit_hint = min(self._load("commit", int) or 1, self._last_or(1))
         stored = self._load("members", Configuration)
@@ -333,5 +334,6 @@ class Journal:
 
     def _corrupt(self, index: int, why: str) -> StorageCorrupt:
         return StorageCorrupt(
-            f"{self._environment.path}/data.mdb: raft log index {index}: {why}. Stop this server and {REJOIN}"
+            f"{self._environment.path}/data.mdb: raft log index {index}: {why}. "
+            f"Stop this server and {REJOIN}"
         )

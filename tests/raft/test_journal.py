@@ -90,7 +90,7 @@ def test_a_flipped_bit_stops_the_node(environment: Environment) -> None:
     assert stored is not None
     environment.stage("raft_log", key, stored[:-1] + bytes([stored[-1] ^ 1]))
     environment.commit()
-    with pytest.raises(StorageCorrupt, match=r"data\.mdb: raft log index 3: its checksum.*Rejoin"):
+    with pytest.raises(StorageCorrupt, match=r"data\.mdb: raft log index 3: its checksum.*rejoin"):
         Journal(environment, ())
 
 
