@@ -106,7 +106,9 @@ def test_a_pid_given_to_somebody_else_is_left_alone(host: Host) -> None:
         host.want(stop_order())
         host.start()
         host.until(lambda: host.of("TaskReaped", key()))
-        assert not host.of("TaskExited", key())[0]["observed"]
+        exited = host.of("TaskExited", key())[0]
+        # Unless the keeper saw how the real one ended and said so in time.
+        assert exited.get("observed", True) is False or exited["signal"] == signal.SIGKILL
         assert stranger.poll() is None
     finally:
         stranger.kill()
