@@ -10,7 +10,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from coord.core.step import Step, on
-from coord.core.tasks import gang_of, reported_task
+from coord.core.tasks import current_task
 from coord.model.decisions import CheckpointCommitted
 from coord.model.entities import Checkpoint, Gang, Task
 from coord.model.events import CheckpointBegun, ShardSaved
@@ -76,12 +76,10 @@ def drop_unfinished(step: Step, gang: Gang) -> None:
 def _saving(step: Step, event: CheckpointBegun | ShardSaved) -> tuple[Task, Gang] | Rejection:
     if event.step < 0 or not event.path:
         return Rejection.INVALID
-    task = reported_task(step, event.host, event.incarnation, event.task)
-    if isinstance(task, Rejection):
-        return task
-    gang = gang_of(step, task)
-    if isinstance(gang, Rejection):
-        return gang
+    found = current_task(step, event)
+    if isinstance(found, Rejection):
+        return found
+    task, gang = found
     newest = step.state.newest_checkpoint(gang.key)
     if newest is not None and event.step <= newest.step:
         again = newest.generation == gang.generation and event.step == newest.step

@@ -22,14 +22,21 @@ from coord.core.state import LIVE_HOST
 from coord.core.step import Step, on
 from coord.model.entities import FailureCause, Gang, HostStatus, Task, TaskStatus
 from coord.model.events import (
+    CheckpointBegun,
     LaunchFailed,
     ProgressReported,
+    ShardSaved,
     TaskExited,
     TaskReaped,
     TaskStarted,
     TaskUnkillable,
 )
 from coord.model.rejections import Rejection
+
+TaskReport = (
+    TaskStarted | LaunchFailed | TaskExited | ProgressReported | CheckpointBegun | ShardSaved
+)
+"""What only counts for a task of the current generation."""
 
 _ENDED = (TaskStatus.EXITED, TaskStatus.UNKILLABLE, TaskStatus.LOST)
 
@@ -49,22 +56,23 @@ def reported_task(step: Step, host_name: str, incarnation: int, key: str) -> Tas
     return task
 
 
-def gang_of(step: Step, task: Task) -> Gang | Rejection:
-    """The gang of a task of the current generation that has not been given up."""
+def current_task(step: Step, event: TaskReport) -> tuple[Task, Gang] | Rejection:
+    """The same with its gang, where the task is of the current generation and not given up."""
+    task = reported_task(step, event.host, event.incarnation, event.task)
+    if isinstance(task, Rejection):
+        return task
     gang = step.state.gangs.get(task.gang)
     if gang is None or not gangs.counts(gang, task):
         return Rejection.STALE_GENERATION
-    return gang
+    return task, gang
 
 
 @on(TaskStarted)
 def _started(step: Step, event: TaskStarted) -> Rejection | None:
-    task = reported_task(step, event.host, event.incarnation, event.task)
-    if isinstance(task, Rejection):
-        return task
-    gang = gang_of(step, task)
-    if isinstance(gang, Rejection):
-        return gang
+    found = current_task(step, event)
+    if isinstance(found, Rejection):
+        return found
+    task, _ = found
     if task.status == TaskStatus.STOPPING:
         return Rejection.TASK_STOPPING
     if task.status != TaskStatus.PLACED:
@@ -75,12 +83,10 @@ def _started(step: Step, event: TaskStarted) -> Rejection | None:
 
 @on(LaunchFailed)
 def _launch_failed(step: Step, event: LaunchFailed) -> Rejection | None:
-    task = reported_task(step, event.host, event.incarnation, event.task)
-    if isinstance(task, Rejection):
-        return task
-    gang = gang_of(step, task)
-    if isinstance(gang, Rejection):
-        return gang
+    found = current_task(step, event)
+    if isinstance(found, Rejection):
+        return found
+    task, gang = found
     if task.status not in (TaskStatus.PLACED, TaskStatus.STOPPING):
         return Rejection.NOTHING_TO_DO
     gangs.exit_task(step, task, TaskStatus.EXITED)
@@ -93,12 +99,10 @@ def _launch_failed(step: Step, event: LaunchFailed) -> Rejection | None:
 
 @on(TaskExited)
 def _exited(step: Step, event: TaskExited) -> Rejection | None:
-    task = reported_task(step, event.host, event.incarnation, event.task)
-    if isinstance(task, Rejection):
-        return task
-    gang = gang_of(step, task)
-    if isinstance(gang, Rejection):
-        return gang
+    found = current_task(step, event)
+    if isinstance(found, Rejection):
+        return found
+    task, gang = found
     if task.status in _ENDED:
         return Rejection.NOTHING_TO_DO
     succeeded = event.observed and not event.exit_code and not event.signal
@@ -152,12 +156,10 @@ def _unkillable(step: Step, event: TaskUnkillable) -> Rejection | None:
 def _progress(step: Step, event: ProgressReported) -> Rejection | None:
     if event.step < 0:
         return Rejection.INVALID
-    task = reported_task(step, event.host, event.incarnation, event.task)
-    if isinstance(task, Rejection):
-        return task
-    gang = gang_of(step, task)
-    if isinstance(gang, Rejection):
-        return gang
+    found = current_task(step, event)
+    if isinstance(found, Rejection):
+        return found
+    task, gang = found
     if gang.phase not in gangs.ACTIVE:
         return Rejection.TASK_STOPPING
     if task.status != TaskStatus.RUNNING or event.step <= task.step:
