@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
 INSTALLED := $(VENV)/.installed
 WITH_TORCH := $(VENV)/.installed-torch
-SOURCES := coord tests examples
+SOURCES := coord sim tests examples
 
 .PHONY: help setup demo test test-slow check format proto bench clean
 
