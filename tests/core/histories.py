@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import msgspec
+from coord_sim.core_world.world import World
 
 from coord import __version__
 from coord.core.machine import apply
@@ -21,7 +22,6 @@ from coord.model.entry import Recorded
 from coord.model.incident import IncidentFooter, IncidentHeader
 
 from .transcript import Transcript
-from .world import World
 
 FOLDER = Path(__file__).parent.parent / "histories"
 TRANSCRIPTS = Path(__file__).parent / "transcripts"

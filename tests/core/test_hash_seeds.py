@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent.parent
 PROGRAM = """
 from coord.core.state import encode_state, state_digest
 from tests.core.transcript import Transcript
-from tests.core.world import World
+from coord_sim.core_world.world import World
 from pathlib import Path
 for seed in (5, 6):
     world = World(seed, twin=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from coord_sim.core_world.driver import Driver
 from msgspec.structs import replace
 
 from coord.core.invariants import INVARIANTS, violations
@@ -21,7 +22,6 @@ from coord.model.entities import (
     TaskStatus,
 )
 
-from .driver import Driver
 from .notation import parse
 
 HISTORY = """\

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from coord_sim.core_world.world import World
 
 from coord.core.machine import LogGap, apply, apply_batch, log_time_ms, next_due_ms
 from coord.core.state import (
@@ -21,8 +22,6 @@ from coord.core.timers import Timers
 from coord.model.entry import Batch, Entry, Origin, Submission
 from coord.model.events import ClockAdvanced, ClusterConfigured, LeaderElected, NoteAdded
 from coord.model.rejections import EXPLANATIONS, Rejection
-
-from .world import World
 
 
 def a_life(seed: int = 7, steps: int = 120) -> World:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from random import Random
 
+from coord_sim.core_world.driver import Driver
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,7 +19,6 @@ from coord.model.entities import Gang, GangPhase, Hold, Host, HostStatus, QueueR
 from coord.model.events import HostRegistered, JobSubmitted
 from coord.model.spec import JobSpec, Resources, RoleSpec
 
-from .driver import Driver
 from .notation import parse
 
 SEEDS = st.integers(0, 2**32 - 1)

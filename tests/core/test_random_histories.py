@@ -6,16 +6,15 @@ import os
 from random import Random
 
 import pytest
+from coord_sim.core_world.driver import Driver, travelled
+from coord_sim.core_world.hostile import hostile_event
+from coord_sim.core_world.world import World
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coord.core.machine import apply
 from coord.core.state import new_state, state_digest, state_from_rows, state_rows
 from coord.model.entities import FINISHED_JOB
-
-from .driver import Driver, travelled
-from .hostile import hostile_event
-from .world import World
 
 SEEDS = st.integers(0, 2**32 - 1)
 CI = settings(

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from coord_sim.core_world.driver import Driver
 
 from coord.core.machine import next_due_ms
 from coord.core.plans import host_plan
@@ -23,7 +24,6 @@ from coord.core.state import LIVE_HOST, state_digest
 from coord.model import events
 from coord.model.entry import Entry, Recorded
 
-from .driver import Driver
 from .notation import Unreadable, parse
 
 

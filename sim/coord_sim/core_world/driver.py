@@ -19,7 +19,11 @@ from coord.model.entry import Batch, Entry, Origin, Recorded, Submission
 from coord.model.events import AnyEvent, LeaderElected
 from coord.model.plans import HostPlan
 
+from .violation import CoreViolation
+
 START_WALL_MS = 1_000_000
+VERSIONED = "a plan never changes under the same version, and versions never go back"
+RELOADED = "a machine reloaded from its rows decides the same"
 
 
 class Driver:
@@ -76,23 +80,30 @@ class Driver:
         self.records.append(record)
         if self.check:
             self._look_at(record, before)
-        if self.twin is not None:
-            self._apply_to_twin(entry, record)
+        self._apply_to_twin(entry, record)
         return record
 
     def _look_at(self, record: Recorded, before: dict[str, dict[str, object]]) -> None:
         entry = record.entry
         found = violations(self.state)
-        assert not found, f"{found} after {entry}"
+        if found:
+            invariant, _, offender = found[0].partition(": ")
+            raise CoreViolation(invariant, f"{offender} after {entry}")
         if record.rejection or record.duplicate_of:
-            assert not record.decisions, f"{record} decided something"
-            assert _rows(self.state) == before, f"{record.rejection} changed the state: {entry}"
+            if record.decisions:
+                raise CoreViolation("a rejection decides nothing", f"{record}")
+            if _rows(self.state) != before:
+                raise CoreViolation(
+                    "a rejection changes nothing", f"{record.rejection} changed it: {entry}"
+                )
         self._look_at_plans()
         self._known[str(entry.index)] = None
         for ordinal, decision in enumerate(record.decisions):
-            assert decision.causes, f"{decision} has no cause"
+            if not decision.causes:
+                raise CoreViolation("every decision has a cause", f"{decision} has none")
             for cause in decision.causes:
-                assert cause in self._known, f"{decision} names a cause that is not there"
+                if cause not in self._known:
+                    raise CoreViolation("every cause is there", f"{cause} of {decision} is not")
             self._known[f"{entry.index}.{ordinal}"] = None
 
     def _look_at_plans(self) -> None:
@@ -100,17 +111,27 @@ class Driver:
         for name in self.state.hosts:
             plan, before = host_plan(self.state, name), self._plans.get(name)
             if before is not None and plan != before:
-                assert (plan.incarnation, plan.version) > (before.incarnation, before.version), name
+                was, now = _version(before), _version(plan)
+                if now <= was:
+                    raise CoreViolation(VERSIONED, f"{name} at {was}, then at {now}: {plan}")
             self._plans[name] = plan
 
     def _apply_to_twin(self, entry: Entry, record: Recorded) -> None:
-        assert self.twin is not None
+        if self.twin is None:
+            return
         self.twin = state_from_rows(state_rows(self.twin))
         again = apply(self.twin, travelled(entry))
-        assert again == record, f"a machine reloaded from its rows decides otherwise: {again}"
-        assert state_digest(self.twin) == state_digest(self.state), f"after {entry}"
+        if again != record:
+            raise CoreViolation(RELOADED, f"{again} for {record}")
+        if state_digest(self.twin) != state_digest(self.state):
+            raise CoreViolation(RELOADED, f"its state differs after {entry}")
         for host in self.state.hosts:
-            assert host_plan(self.twin, host) == host_plan(self.state, host)
+            if host_plan(self.twin, host) != host_plan(self.state, host):
+                raise CoreViolation(RELOADED, f"the plan of {host} differs after {entry}")
+
+
+def _version(plan: HostPlan) -> tuple[int, int]:
+    return (plan.incarnation, plan.version)
 
 
 def _rows(state: State) -> dict[str, dict[str, object]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import types
 import typing
 from random import Random
 from typing import Any
@@ -61,8 +60,7 @@ def _value(name: str, hint: Any, rng: Random, driver: Driver) -> Any:
         return tuple(_value(name, inner, rng, driver) for _ in range(rng.randrange(4)))
     if origin is dict:
         return {rng.choice(WORDS): rng.choice(WORDS) for _ in range(rng.randrange(3))}
-    assert origin is not types.UnionType, f"{name} of a kind not thought of: {hint}"
-    raise AssertionError(f"{name} of a kind not thought of: {hint}")
+    raise TypeError(f"{name} of a kind not thought of: {hint}")
 
 
 def _number(name: str, rng: Random, driver: Driver) -> int:
