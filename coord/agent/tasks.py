@@ -14,11 +14,9 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 import structlog
 from msgspec.structs import replace
 
-from coord.agent import logs
 from coord.agent.endings import LEFTOVER_GRACE_S, Ending, Endings
-from coord.agent.exits import ExitNotes
 from coord.agent.launching import Workshop
-from coord.agent.ports import ExitStatus, LaunchError, ProcessRunner
+from coord.agent.ports import ExitStatus, HostPorts, LaunchError
 from coord.agent.reconcile import (
     Action,
     Bury,
@@ -29,17 +27,17 @@ from coord.agent.reconcile import (
     decide,
     obeyable,
 )
-from coord.agent.records import ExitFacts, Phase, Records, TaskRecord, without_secrets
+from coord.agent.records import ExitFacts, Phase, TaskRecord, without_secrets
 from coord.agent.reporting import Reporter
 from coord.model.events import TaskFound
 from coord.model.plans import HostPlan, TaskOrder
+from coord.sites import reach
 
 FENCED = "it is exclusive, and the coordinator acknowledged no heartbeat in time"
 RETIRING = "the agent was told to end its tasks with itself"
 VANISHED = "the agent was killed while it started this task, and no process of it is left"
 ROUNDS_LIMIT = 100
 
-Drain = Callable[[str], Coroutine[None, None, None]]
 Spawn = Callable[[Coroutine[None, None, None]], object]
 
 log = structlog.get_logger()
@@ -48,7 +46,7 @@ log = structlog.get_logger()
 class HostTasks:
     """Owns the records in memory and on disk. All methods are called on the loop.
 
-    `drain(task)` returns when all that a task's workers have said is taken in. `fence()` is asked
+    `fence()` is asked
     before each look at what to do: it ends exclusive tasks whose time has come, and says whether
     none may start.
     """
@@ -56,33 +54,31 @@ class HostTasks:
     def __init__(
         self,
         host: str,
-        disk: Records,
-        runner: ProcessRunner,
+        ports: HostPorts,
         reporter: Reporter,
         workshop: Workshop,
         spawn: Spawn,
-        drain: Drain,
         fence: Callable[[], bool],
-        notes: ExitNotes,
         unkillable_s: float,
     ) -> None:
         self._host = host
-        self._disk = disk
-        self._runner = runner
+        self._disk = ports.records
+        self._runner = ports.runner
+        self._notes = ports.notes
+        self._output = ports.output
+        self._drain = ports.workers.drain
         self._reporter = reporter
         self._workshop = workshop
         self._spawn = spawn
-        self._drain = drain
         self._keep_fence = fence
-        self._notes = notes
         self._records: dict[str, TaskRecord] = {}
         self._unwritten: dict[str, None] = {}
         self._ended_by_us: dict[str, str] = {}
         self._retiring = False
         self._changed = asyncio.Event()
         self._plan: HostPlan | None = None
-        self._endings = Endings(runner, self, unkillable_s, self._spawn_ending)
-        runner.on_exit(self._main_exited)
+        self._endings = Endings(self._runner, self, unkillable_s, self._spawn_ending)
+        self._runner.on_exit(self._main_exited)
 
     @property
     def records(self) -> Mapping[str, TaskRecord]:
@@ -151,8 +147,10 @@ class HostTasks:
                 seen=self._disk.seen,
             )
             return
+        reach("agent.plan.taken")
         with self._disk_may_fail():
             self._disk.note_seen(plan.incarnation, plan.version)
+        reach("agent.plan.noted")
         self._plan = plan
         self.act()
 
@@ -199,6 +197,7 @@ class HostTasks:
             live = frozenset(held.order.task for held in self.holding())
             spec = self._workshop.prepare(order, live)
             self._disk.write(record)
+            reach("agent.launch.recorded")
             process = self._runner.launch(spec)
         except LaunchError as error:
             log.warning("launch failed", task=order.task, error=str(error))
@@ -211,6 +210,7 @@ class HostTasks:
             message = f"cannot record the launch of {order.task}: {error}"
             self._put(replace(record, phase=Phase.GONE, launch_error=message))
             return
+        reach("agent.launch.started")
         log.info("task launched", task=order.task, pid=process.pid)
         self._put(replace(record, phase=Phase.RUNNING, process=process))
 
@@ -261,6 +261,7 @@ class HostTasks:
     async def _finish(self, task: str, status: ExitStatus) -> None:
         # What the task said before its end comes before its end.
         await self._drain(task)
+        reach("agent.exit.seen")
         record = self._records[task]
         record = replace(record, phase=Phase.EXITED, exit=self._exit_facts(record, status))
         self._put(record)
@@ -275,11 +276,7 @@ class HostTasks:
 
     def _exit_facts(self, record: TaskRecord, status: ExitStatus) -> ExitFacts:
         task = record.order.task
-        directory = self._workshop.directory(task)
-        error, tail = "", ""
-        if directory is not None:
-            error = logs.error_message(directory / "error.json")
-            tail = logs.tail(directory / "stderr.log")
+        error, tail = self._output.last_words(task)
         exit_code, number = status.exit_code, status.signal
         if self._notes.read(task).fenced:
             self._ended_by_us[task] = FENCED
@@ -302,6 +299,7 @@ class HostTasks:
     def on_gone(self, task: str) -> None:
         self._endings.over(task)
         self._runner.release(task)
+        reach("agent.task.released")
         self._put(replace(self._records[task], phase=Phase.GONE))
         log.info("task reaped", task=task)
         self.act()

@@ -22,6 +22,7 @@ from coord.model.channel import (
 )
 from coord.node.node import Node
 from coord.node.sessions import Session
+from coord.sites import reach
 
 HELLO_TIMEOUT_S = 10.0
 SEND_TIMEOUT_S = 10.0
@@ -162,6 +163,7 @@ async def _send(node: Node, session: Session, connection: Connection) -> None:
     while True:
         await session.ready.wait()
         messages = session.take(node.state, node.welcome)
+        reach("api.answers.taken")
         try:
             async with asyncio.timeout(SEND_TIMEOUT_S):
                 for message in messages:

@@ -45,6 +45,7 @@ from coord.model.events import AnyEvent, HostRegistered, TaskFound
 from coord.model.plans import HostPlan
 from coord.model.rejections import Rejection
 from coord.model.settings import Settings
+from coord.sites import reach
 
 DIAL_TIMEOUT_S = 2.0
 ANSWER_TIMEOUT_MS = 5_000
@@ -387,6 +388,7 @@ class Agent:
             self._pause_until_s = now_s + max(self._retry.next_s(), at_least_ms / 1000)
 
     def _on_registered(self, registration: Registration, result: Result) -> None:
+        reach("client.registration.decided")
         now_s = asyncio.get_running_loop().time()
         self._incarnation = result.result
         self._reports.begin(result.result)

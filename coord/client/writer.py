@@ -49,6 +49,7 @@ from coord.model.events import (
     UndrainRequested,
 )
 from coord.model.rejections import Rejection
+from coord.sites import reach
 
 DIAL_TIMEOUT_S = 1.0
 ATTEMPT_S = 3.0
@@ -275,6 +276,7 @@ class Writer:
                 await self._wake.wait()
                 continue
             submissions = tuple([write.submission for write in writes if write.submission])
+            reach("client.write.numbered")
             try:
                 await channel.send(Submit(submissions, self._attempt_ms(writes)))
             except EventUnsendable as error:
@@ -369,6 +371,7 @@ class Writer:
             self._arm(write.resend_s)
 
     def _on_committed(self, write: _Write, result: Result) -> None:
+        reach("client.answer.received")
         del self._numbered[result.seq]
         future = write.future
         if future.done():

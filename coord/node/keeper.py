@@ -20,6 +20,7 @@ from coord.node.eventlog import EventLog
 from coord.node.machine import NodeMachine
 from coord.node.ports import Clock
 from coord.raft.ports import ReplicatedLog
+from coord.sites import reach
 from coord.store.ports import StorageFull
 
 RETAIN_STEP = 100_000
@@ -112,6 +113,7 @@ class Keeper:
         replayed = await asyncio.to_thread(
             _replay, store.base_state(), store.scan(first, keep_from)
         )
+        reach("node.retain.replayed")
         if self._events.first_index != first:
             return  # A snapshot was installed meanwhile.
         self._machine.stage_state()

@@ -43,6 +43,7 @@ from coord.node.requests import Request, RequestTable, undecided
 from coord.node.router import RETRY_AFTER_MS, Router
 from coord.node.sessions import Session, Sessions
 from coord.raft.ports import PeerBus, ProposeOutcome, RaftStatus, ReplicatedLog, Role
+from coord.sites import reach
 from coord.store.ports import EventStore, StorageFull
 
 TIMEOUT_LIMIT_S = 60.0
@@ -314,6 +315,7 @@ class Node:
         self.router.handed_back(requests, outcome)
 
     def _applied(self, records: tuple[Recorded, ...], state: State) -> None:
+        reach("node.entries.applied")
         plans_may_change = False
         decided = self.requests.decided
         for record in records:

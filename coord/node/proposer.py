@@ -23,6 +23,7 @@ from coord.node.metrics import Metrics
 from coord.node.ports import Clock
 from coord.node.requests import Key, Request
 from coord.raft.ports import Committed, NotCommitted, ProposeOutcome, ReplicatedLog
+from coord.sites import reach
 
 PAUSE_S = 0.05
 """After a command that was not committed, so that a lasting cause does not spin the loop."""
@@ -236,6 +237,7 @@ class Proposer:
         loop = asyncio.get_running_loop()
         started = loop.time()
         outcome = await self._log.propose(payload, self._config.intervals.propose_s)
+        reach("node.command.decided")
         self._last_commit = loop.time()
         self._metrics.proposed(outcome, self._last_commit - started, len(proposal.requests))
         for request in proposal.requests:

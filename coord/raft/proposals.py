@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from coord.raft.ports import Committed, NotCommitted, ProposeOutcome, Unknown
+from coord.sites import reach
 
 
 class Proposal:
@@ -69,6 +70,7 @@ class Proposals:
             return
         proposal.index, proposal.term = index, term
         self._placed[index] = proposal
+        reach("raft.proposal.placed")
 
     def applied(self, applied_index: int, term_at: Callable[[int], int | None]) -> None:
         """The entries up to this index are committed and applied here."""

@@ -15,6 +15,7 @@ from coord.raft.journal import Journal, JournalEnvironment, SnapshotRecord
 from coord.raft.network import SnapshotSource
 from coord.raft.ports import StateMachine
 from coord.raft.timings import RaftTimings
+from coord.sites import reach
 from coord.store.ports import StorageFull
 
 RunBlocking = Callable[[Callable[[], "tuple[int, str]"]], Awaitable["tuple[int, str]"]]
@@ -99,6 +100,7 @@ class Snapshots:
             return None
         os.replace(partial, os.path.join(self.directory, name))
         sync_directory(self.directory)
+        reach("raft.snapshot.written")
         record = SnapshotRecord(applied_index, term, size_bytes, digest, name, members)
         self._journal.keep_snapshot(record)
         return record
@@ -126,6 +128,7 @@ class Snapshots:
         path = os.path.join(self.directory, name)
         os.replace(source.path, path)
         sync_directory(self.directory)
+        reach("raft.snapshot.placed")
         before = self._journal.contents()
         self._journal.restart_from(*source.entries, source.members)
         self._journal.keep_snapshot(

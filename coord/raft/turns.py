@@ -19,6 +19,7 @@ from coord.raft.journal import Journal, JournalEnvironment
 from coord.raft.network import PeerNetwork
 from coord.raft.proposals import Proposals
 from coord.raft.timings import RaftTimings
+from coord.sites import reach
 from coord.store.ports import StorageFull
 
 log = structlog.get_logger()
@@ -173,6 +174,7 @@ class Turns:
         if heard or self._raft.leads or self._loop.time() >= self._tick_not_before_s:
             self._tick()
         self._send_early()
+        reach("raft.turn.sent_early")
         self._commit_turn(timer)
 
     def _take_inbox(self) -> bool:
@@ -252,6 +254,7 @@ class Turns:
         except StorageFull as error:
             self._block(error)
             return
+        reach("raft.turn.committed")
         self._journal.committed()
         if self.read_only:
             log.info("writing again", node=self._raft.node)

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Callable, Iterator
 
 from coord.model.entry import Recorded
+from coord.sites import reach
 from coord.store.environment import Environment, ReadTransaction, Row
 from coord.store.ports import REJOIN, StorageCorrupt
 from coord.store.rows import decode_entry, encode_entry, index_key, row_key, split_row
@@ -137,6 +138,7 @@ class LmdbEventStore:
         self._environment.stage("store_meta", _BASE_STATE, base_state)
         self._stage_number(_FIRST_INDEX, first_index)
         self._first_index = first_index
+        reach("store.retain.staged")
         self.flush()
 
     def begin_snapshot(self) -> Callable[[str], None]:
@@ -173,6 +175,7 @@ class LmdbEventStore:
             yield "store_meta", _STATE_RAFT_INDEX, _INDEX.pack(header.raft_index)
 
         self._environment.replace(("state", "events"), contents)
+        reach("store.state.replaced")
         self._recover()
 
     def size_bytes(self) -> int:
