@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import subprocess
 import uuid
 from collections.abc import Coroutine
 from typing import Any
@@ -16,17 +15,14 @@ from typing import Any
 import structlog
 
 from coord import __version__
-from coord.agent import fence, host, keeper, logs
+from coord.agent import fence, host
 from coord.agent.config import AgentConfig
-from coord.agent.exits import ExitNotes
 from coord.agent.launching import Workshop, inheritable
-from coord.agent.lease import LeaseFile
-from coord.agent.ports import AgentChannel, ProcessRunner
+from coord.agent.ports import AgentChannel, HostPorts
+from coord.agent.posix import posix_ports
 from coord.agent.proctable import boot_id
 from coord.agent.records import AlreadyRunning, Phase, Records, WrongDirectory
 from coord.agent.reporting import Reporter
-from coord.agent.runner import PosixRunner
-from coord.agent.socket import WorkerSocket
 from coord.agent.tasks import FENCED, HostTasks
 from coord.agent.worker_desk import Desk
 from coord.client.agent import Agent
@@ -55,54 +51,37 @@ class _Stopped(Exception):
 class Daemon:
     """One agent, over ports. `run` once."""
 
-    def __init__(
-        self,
-        config: AgentConfig,
-        disk: Records,
-        channel: AgentChannel,
-        runner: ProcessRunner,
-    ) -> None:
-        self._keeper: subprocess.Popen[bytes] | None = None
+    def __init__(self, config: AgentConfig, ports: HostPorts, channel: AgentChannel) -> None:
         self._config = config
+        self._ports = ports
         self._channel = channel
-        self._runner = runner
-        # Tasks run elsewhere, so the paths they are given must not be relative to us.
-        data_dir = config.data_dir.resolve()
-        self._log_root = data_dir / "logs"
-        self._lease = LeaseFile(data_dir / "lease.json", boot_id())
+        self.socket_path = ports.workers.path
         self._fence_wake = asyncio.Event()
-        self._untrimmable: dict[str, None] = {}
         self._group = asyncio.TaskGroup()
-        socket_path = host.socket_path(data_dir)
         self._reporter = Reporter(channel, config.host, self._act)
         self.tasks = HostTasks(
             config.host,
-            disk,
-            runner,
+            ports,
             self._reporter,
             Workshop(
                 config.host,
-                disk.identity.agent,
-                self._log_root,
-                socket_path,
+                ports.records.identity.agent,
+                ports.output,
+                ports.workers.path,
                 inheritable(config.base_environment()),
-                config.log_limits,
+                ports.is_free,
             ),
             spawn=self._spawn,
-            drain=self._drain,
             fence=self._keep_fence,
-            notes=ExitNotes(data_dir),
             unkillable_s=config.unkillable_s,
         )
-        desk = Desk(
+        self._desk = Desk(
             config.host,
             self.tasks.records,
             self._reporter,
             self.tasks.is_ending,
             self._is_outage,
         )
-        self.socket_path = socket_path
-        self._socket = WorkerSocket(socket_path, desk, self._spawn)
         channel.on_log_read = self._read_log
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -110,9 +89,9 @@ class Daemon:
         the config says to end them with the agent."""
         try:
             async with self._group:
-                self._tend_keeper()
+                self._ports.keeper.fill()
                 self.tasks.recover()
-                await self._socket.start()
+                await self._ports.workers.start(self._desk, self._spawn)
                 self._spawn(self._follow())
                 self._spawn(self._watch_fence())
                 self._spawn(self._tick())
@@ -126,20 +105,15 @@ class Daemon:
         except* _Stopped:
             pass
         finally:
-            await self._socket.close()
-            self._runner.close()
-            if self._keeper is not None and self._keeper.poll() is None:
-                # It goes on without us. Popen would warn that nobody waited for it.
-                self._keeper.returncode = 0
+            await self._ports.workers.close()
+            self._ports.runner.close()
+            self._ports.keeper.leave()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         return self._group.create_task(work)
 
     def _act(self) -> None:
         self.tasks.act()
-
-    async def _drain(self, task: str) -> None:
-        await self._socket.drain(task)
 
     # The coordinator
 
@@ -184,7 +158,7 @@ class Daemon:
     async def _read_log(self, request: LogRead) -> LogChunk:
         record = self.tasks.records.get(request.task)
         live = record is not None and record.phase in (Phase.LAUNCHING, Phase.RUNNING)
-        return await asyncio.to_thread(logs.read, self._log_root, request, live=live)
+        return await self._ports.output.read(request, live=live)
 
     # The fence
 
@@ -211,14 +185,14 @@ class Daemon:
         deadline = self._channel.lease_deadline
         exclusive = any(fence.is_fenced(record) for record in self.tasks.holding())
         if deadline is None:
-            lease = self._lease.read()
+            lease = self._ports.lease.read()
             deadline = None if lease is None else lease.deadline
             if deadline is None and exclusive:
                 # Nobody knows for how long they may run.
                 deadline = asyncio.get_running_loop().time()
         elif exclusive:
             lease_s = self._channel.settings.lease_ms / 1000
-            self._lease.write(deadline, fence.fence_before(deadline, lease_s).kill_at)
+            self._ports.lease.write(deadline, fence.fence_before(deadline, lease_s).kill_at)
         return deadline
 
     async def _watch_fence(self) -> None:
@@ -242,35 +216,12 @@ class Daemon:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
-            self._runner.collect()
+            self._ports.runner.collect()
             self.tasks.write_again()
             self.tasks.act()
-            self._tend_keeper()
-            await self._trim_logs()
-
-    def _tend_keeper(self) -> None:
-        """See that there is one, unless the config says otherwise."""
-        if not self._config.keeper or (self._keeper and self._keeper.poll() is None):
-            return
-        # An earlier agent's serves as well.
-        if not keeper.is_there(self._config.data_dir):
-            self._keeper = keeper.start(self._config.data_dir.resolve())
-
-    async def _trim_logs(self) -> None:
-        for record in self.tasks.holding():
-            directory = logs.run_directory(self._log_root, record.order.task)
-            if directory is None:
-                continue
-            for stream in logs.STREAMS:
-                path = directory / f"{stream}.log"
-                try:
-                    await asyncio.to_thread(logs.trim, path, self._config.log_limits)
-                except FileNotFoundError:
-                    continue
-                except OSError as error:
-                    if str(path) not in self._untrimmable:
-                        self._untrimmable[str(path)] = None
-                        log.warning("output cannot be trimmed", path=str(path), error=str(error))
+            self._ports.keeper.fill()
+            for record in self.tasks.holding():
+                await self._ports.output.trim(record.order.task)
 
     # The end
 
@@ -306,8 +257,6 @@ async def _run_with(
     config: AgentConfig, disk: Records, ports: tuple[int, ...], stop: asyncio.Event
 ) -> None:
     capacity = host.capacity()
-    notes = ExitNotes(config.data_dir.resolve())
-    runner = PosixRunner(disk.identity.agent, owns_process=config.owns_process, notes=notes)
     agent = Agent(
         config.servers,
         host=config.host,
@@ -325,7 +274,7 @@ async def _run_with(
         cluster=config.cluster,
     )
     async with agent:
-        await Daemon(config, disk, agent, runner).run(stop)
+        await Daemon(config, posix_ports(config, disk), agent).run(stop)
 
 
 def _leaves(group: BaseExceptionGroup[Any]) -> list[BaseException]:

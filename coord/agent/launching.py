@@ -1,12 +1,12 @@
-"""From an order to a process: checks, environment, directories."""
+"""From an order to a process: checks, environment, output."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from coord.agent import host, logs
-from coord.agent.ports import LaunchError, LaunchSpec
+from coord.agent.logs import run_path
+from coord.agent.ports import LaunchError, LaunchSpec, TaskOutput
 from coord.agent.proctable import AGENT_MARK
 from coord.model.plans import TaskOrder
 
@@ -27,56 +27,44 @@ def inheritable(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 class Workshop:
-    """Prepares launches on this host. `environment` is what every task inherits."""
+    """Prepares launches on this host. `environment` is what every task inherits, `is_free` tells
+    whether a port can be listened on."""
 
     def __init__(
         self,
         host_id: str,
         agent: str,
-        log_root: Path,
+        output: TaskOutput,
         socket: Path,
         environment: Mapping[str, str],
-        limits: logs.LogLimits,
+        is_free: Callable[[int], bool],
     ) -> None:
         self._host_id = host_id
         self._agent = agent
-        self._log_root = log_root
+        self._output = output
         self._socket = socket
         self._environment = dict(environment)
-        self._limits = limits
-
-    def directory(self, task: str) -> Path | None:
-        """Where a run's output is; None for what is no task key."""
-        return logs.run_directory(self._log_root, task)
+        self._is_free = is_free
 
     def prepare(self, order: TaskOrder, live: frozenset[str]) -> LaunchSpec:
         """Make the run's directory and say what to start. Raises LaunchError.
 
         `live` names the tasks whose output must not be deleted to make room.
         """
-        directory = logs.run_directory(self._log_root, order.task)
-        if directory is None:
+        if run_path(order.task) is None:
             raise LaunchError(
                 f"{order.task!r} is no task key: job/role/index#generation", user_error=True
             )
         if not order.command:
             raise LaunchError(f"{order.task} has no command", user_error=True)
         for port in order.ports:
-            if not host.is_free(port):
+            if not self._is_free(port):
                 raise LaunchError(
                     f"port {port}, meant for {order.task}, is in use on host {self._host_id} "
                     f"(`ss -ltnp 'sport = :{port}'` tells by whom)",
                     user_error=False,
                 )
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            (directory / "error.json").unlink(missing_ok=True)
-            logs.prune(directory.parent, self._limits.generations, self._directories(live))
-        except OSError as error:
-            raise LaunchError(
-                f"cannot make {directory} for the output of {order.task}: {error.strerror}",
-                user_error=False,
-            ) from error
+        directory = self._output.make_room(order.task, live)
         return LaunchSpec(
             task=order.task,
             command=order.command,
@@ -85,10 +73,6 @@ class Workshop:
             stdout=directory / "stdout.log",
             stderr=directory / "stderr.log",
         )
-
-    def _directories(self, live: frozenset[str]) -> frozenset[Path]:
-        found = (logs.run_directory(self._log_root, task) for task in sorted(live))
-        return frozenset(directory for directory in found if directory is not None)
 
     def _env(self, order: TaskOrder, directory: Path) -> dict[str, str]:
         return {

@@ -43,8 +43,8 @@ class LogLimits(msgspec.Struct, frozen=True):
     generations: int = 20
 
 
-def run_directory(root: Path, task: str) -> Path | None:
-    """Where a run's output is; None for what is no task key or could lead out of `root`."""
+def run_path(task: str) -> Path | None:
+    """Where a run's output is below the root; None for what is no task key or could lead out."""
     match = _TASK.fullmatch(task)
     if match is None:
         return None
@@ -52,7 +52,13 @@ def run_directory(root: Path, task: str) -> Path | None:
     for name in (job, role):
         if len(name) > NAME_LENGTH_LIMIT or not _NAME.fullmatch(name):
             return None
-    return root / job / role / index / f"gen-{generation}"
+    return Path(job, role, index, f"gen-{generation}")
+
+
+def run_directory(root: Path, task: str) -> Path | None:
+    """The same below this root."""
+    path = run_path(task)
+    return None if path is None else root / path
 
 
 def trim(path: Path, limits: LogLimits) -> int:

@@ -1,22 +1,28 @@
-"""What the agent needs of the world: processes to run, and a channel to the coordinator.
+"""What the agent needs of the world: a host with its files and processes, and a channel to the
+coordinator.
 
-Both have twins in memory (`tests/agent`), so that everything between them is tested without either.
-All methods are called on the event loop's thread.
+All have twins in memory (`coord_sim`, `tests/agent`), so that everything between them is tested
+without them. All methods are called on the event loop's thread, and none of those that are not
+`async` waits for anything but the disk.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
-from coord.agent.records import Process
+from coord.agent.exits import Note
+from coord.agent.lease import Lease
+from coord.agent.records import Identity, Process, TaskRecord
+from coord.agent.socket import Spawn, WorkerDesk
 from coord.client.agent import ReadLog
 from coord.client.inbox import Superseded
 from coord.client.views import Decided
+from coord.model.channel import LogChunk, LogRead
 from coord.model.events import AnyEvent, TaskFound
 from coord.model.plans import HostPlan
 from coord.model.settings import Settings
@@ -86,6 +92,122 @@ class ProcessRunner(Protocol):
 
     def close(self) -> None:
         """Forget all tasks; their processes go on."""
+
+
+class RecordStore(Protocol):
+    """What the agent knows, over its own death. One agent at a time has it.
+
+    What `next_registration` wrote survives everything. The rest survives any death of the agent,
+    not one of the machine, after which nothing that it speaks of is there. OSError: it is not kept.
+    """
+
+    identity: Identity
+
+    @property
+    def seen(self) -> tuple[int, int]:
+        """(incarnation, version): no plan older than this is to be obeyed."""
+
+    def note_seen(self, incarnation: int, version: int) -> None:
+        """Remember the newest plan obeyed, or with version 0 the newest registration."""
+
+    def next_registration(self) -> int:
+        """A number that no registration of this agent has had; synced on return."""
+
+    def write(self, record: TaskRecord) -> None:
+        """Replace what is kept of this run."""
+
+    def delete(self, task: str) -> None:
+        """Forget this run. Idempotent."""
+
+    def load(self) -> Iterator[TaskRecord]:
+        """Every record, by task key. Raises WrongDirectory for one that cannot be read."""
+
+
+class NoteStore(Protocol):
+    """What the keeper noted of ends that no agent saw. The keeper writes, the agent does the rest.
+    Not synced."""
+
+    def read(self, task: str) -> Note:
+        """An empty note where there is none."""
+
+    def delete(self, task: str) -> None:
+        """Forget it. Idempotent."""
+
+
+class LeaseStore(Protocol):
+    """The lease deadline, for the next agent and for the keeper. Not synced: it means nothing after
+    a boot."""
+
+    def read(self) -> Lease | None:
+        """What an agent wrote last since boot; None where there is none."""
+
+    def write(self, deadline: float, kill_at: float) -> None:
+        """Keep the deadline, if it has changed."""
+
+
+class LastWords(NamedTuple):
+    """What a run left behind to explain its end; each empty where there is nothing."""
+
+    error: str
+    stderr_tail: str
+
+
+class TaskOutput(Protocol):
+    """What tasks write, one directory a run."""
+
+    def make_room(self, task: str, live: frozenset[str]) -> Path:
+        """Make the run's directory and delete the oldest others, but for those of tasks in `live`.
+        Raises LaunchError."""
+
+    def last_words(self, task: str) -> LastWords:
+        """Of a run that has ended."""
+
+    async def read(self, request: LogRead, *, live: bool) -> LogChunk:
+        """Answer one read. OSError: it cannot be read."""
+
+    async def trim(self, task: str) -> None:
+        """Give back what is older than the limits. Where that cannot be done, say so once."""
+
+
+class WorkerListener(Protocol):
+    """Where the workers of this host reach the agent. What they said while nobody listened was
+    refused to them."""
+
+    @property
+    def path(self) -> Path:
+        """What workers find in COORD_SOCKET."""
+
+    async def start(self, desk: WorkerDesk, spawn: Spawn) -> None:
+        """Hear workers from now on. `spawn` runs, under an owner, what an answer waits for."""
+
+    async def drain(self, task: str) -> None:
+        """Return when all that a task had said when it ended has reached the desk."""
+
+    async def close(self) -> None:
+        """Hear nobody any more."""
+
+
+class KeeperPost(Protocol):
+    """The keeper of this host (see `keeper`), which outlives the agent."""
+
+    def fill(self) -> None:
+        """See that there is one. Called now and then."""
+
+    def leave(self) -> None:
+        """The agent ends; the keeper goes on."""
+
+
+class HostPorts(NamedTuple):
+    """All that one agent has of its host. `is_free` tells whether a TCP port can be listened on."""
+
+    records: RecordStore
+    notes: NoteStore
+    lease: LeaseStore
+    output: TaskOutput
+    workers: WorkerListener
+    keeper: KeeperPost
+    runner: ProcessRunner
+    is_free: Callable[[int], bool]
 
 
 class AgentChannel(Protocol):

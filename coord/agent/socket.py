@@ -99,17 +99,15 @@ class WorkerDesk(Protocol):
 
 
 class WorkerSocket:
-    """Listens at a path. `spawn` runs, under an owner, what an answer waits for."""
+    """See `ports.WorkerListener`. Listens at a path."""
 
-    def __init__(self, path: Path, desk: WorkerDesk, spawn: Spawn) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self._desk = desk
-        self._spawn = spawn
         self._server: asyncio.Server | None = None
         self._connections: dict[int, _Connection] = {}
         self._opened = 0
 
-    async def start(self) -> None:
+    async def start(self, desk: WorkerDesk, spawn: Spawn) -> None:
         directory = self.path.parent
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         owner = directory.stat()
@@ -121,7 +119,9 @@ class WorkerSocket:
         with contextlib.suppress(FileNotFoundError):
             self.path.unlink()
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_unix_server(self._connection, str(self.path))
+        self._server = await loop.create_unix_server(
+            lambda: self._connection(desk, spawn), str(self.path)
+        )
 
     async def close(self) -> None:
         """Close all connections; workers connect again to the next agent."""
@@ -148,12 +148,10 @@ class WorkerSocket:
     def _of(self, task: str) -> list[_Connection]:
         return [one for one in self._connections.values() if one.task in ("", task)]
 
-    def _connection(self) -> _Connection:
+    def _connection(self, desk: WorkerDesk, spawn: Spawn) -> _Connection:
         self._opened += 1
         number = self._opened
-        connection = _Connection(
-            self._desk, self._spawn, lambda: self._connections.pop(number, None)
-        )
+        connection = _Connection(desk, spawn, lambda: self._connections.pop(number, None))
         self._connections[number] = connection
         return connection
 

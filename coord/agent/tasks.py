@@ -46,9 +46,8 @@ log = structlog.get_logger()
 class HostTasks:
     """Owns the records in memory and on disk. All methods are called on the loop.
 
-    `fence()` is asked
-    before each look at what to do: it ends exclusive tasks whose time has come, and says whether
-    none may start.
+    `fence()` is asked before each look at what to do: it ends exclusive tasks whose time has come,
+    and says whether none may start.
     """
 
     def __init__(

@@ -18,10 +18,9 @@ from pathlib import Path
 import msgspec
 
 from coord.agent.daemon import Daemon
-from coord.agent.exits import ExitNotes
+from coord.agent.posix import posix_ports
 from coord.agent.proctable import boot_id
 from coord.agent.records import Records
-from coord.agent.runner import PosixRunner
 from coord.client.inbox import Superseded
 from coord.client.views import Decided
 from coord.model.events import AnyEvent, TaskFound
@@ -86,13 +85,11 @@ class FileChannel(FakeChannel):
 async def main(data_dir: Path, coordinator: Path, lease_ms: int, keeper: bool) -> None:
     config = config_for(data_dir, owns_process=True, keeper=keeper)
     disk = Records(data_dir, config.host, os.urandom(16).hex(), boot_id())
-    notes = ExitNotes(data_dir)
-    runner = PosixRunner(disk.identity.agent, owns_process=True, notes=notes)
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     channel = FileChannel(coordinator)
     channel.settings = Settings(lease_ms=lease_ms)
-    await Daemon(config, disk, channel, runner).run(stop)
+    await Daemon(config, posix_ports(config, disk), channel).run(stop)
 
 
 if __name__ == "__main__":

@@ -13,9 +13,9 @@ from typing import Any
 from coord.agent.config import AgentConfig
 from coord.agent.daemon import Daemon
 from coord.agent.ports import ProcessRunner
+from coord.agent.posix import posix_ports
 from coord.agent.proctable import boot_id
 from coord.agent.records import Records
-from coord.agent.runner import PosixRunner
 from coord.client.errors import Rejected
 from coord.client.inbox import Superseded
 from coord.client.views import Decided
@@ -177,8 +177,10 @@ async def running(
 ) -> AsyncIterator[Daemon]:
     """An agent in this process, until the end of the block."""
     disk = disk or Records(config.data_dir, config.host, uuid.uuid4().hex, boot_id())
-    runner = runner or PosixRunner(disk.identity.agent, owns_process=config.owns_process)
-    daemon = Daemon(config, disk, channel, runner)
+    ports = posix_ports(config, disk)
+    if runner is not None:
+        ports = ports._replace(runner=runner)
+    daemon = Daemon(config, ports, channel)
     stop = asyncio.Event()
     try:
         async with asyncio.TaskGroup() as group:
