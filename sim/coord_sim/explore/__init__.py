@@ -1,0 +1,1 @@
+"""Taking an incident apart: other orders, and what goes wrong in them."""
