@@ -252,10 +252,12 @@ def loud_skips(source: Source) -> Iterator[tuple[int, str]]:
 def no_sleep_for_luck(source: Source) -> Iterator[tuple[int, str]]:
     """Tests wait for a condition: a sleep stands in a loop that looks for something.
 
-    Where time is virtual a sleep is exact; such a file imports `virtual` or `simulated`."""
+    Where time is virtual a sleep is exact; such a file imports `virtual`, `simulated` or
+    `coord_sim`."""
     if not Path(source.path).name.startswith("test_"):
         return
-    if any({"virtual", "simulated"} & {*name.split(".")} for _, name in imports(source.tree)):
+    virtual = {"virtual", "simulated", "coord_sim"}
+    if any(virtual & {*name.split(".")} for _, name in imports(source.tree)):
         return
     polled = [
         inner
