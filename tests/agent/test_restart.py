@@ -95,8 +95,15 @@ def test_a_pid_given_to_somebody_else_is_left_alone(host: Host) -> None:
     host.start()
     host.want(sleeper())
     pid = host.pid_of(key())
+    entry = read_entry(pid)
+    assert entry is not None
     host.kill()
     os.kill(pid, signal.SIGKILL)
+    # A pid is not given out again within one tick of the kernel's clock.
+    ticks_per_s = os.sysconf("SC_CLK_TCK")
+    host.until(
+        lambda: time.clock_gettime(time.CLOCK_BOOTTIME) * ticks_per_s > entry.start_ticks + 1
+    )
     stranger = subprocess.Popen(["sleep", "1000"], start_new_session=True)
     try:
         path = next((host.data / "tasks").glob("*.json"))
