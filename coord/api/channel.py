@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from aiohttp import WSMsgType, web
 
-from coord.api.conversation import converse
+from coord.api.conversation import PING_S, converse
 from coord.api.errors import ApiError
 from coord.api.keys import NODE
-
-PING_S = 15.0
-"""After so long without a frame a client is pinged; half as long after that it is given up."""
 
 routes = web.RouteTableDef()
 

@@ -27,6 +27,9 @@ from coord.sites import reach
 HELLO_TIMEOUT_S = 10.0
 SEND_TIMEOUT_S = 10.0
 """For a reader to take what it is sent, once the buffers of both ends are full."""
+PING_S = 15.0
+"""After so long without a frame the other side is pinged; half as long after that it is given up,
+by whatever carries the frames."""
 ACTOR_LENGTH_LIMIT = 200
 
 log = structlog.get_logger()
