@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
-from typing import Any, NamedTuple
 
 import click
 
 from coord import __version__
-from coord.cli.exits import EXIT_CODES, Exit, failure_from
-
-
-class Lazy(NamedTuple):
-    """Where a command lives, and what `coordctl --help` says of it without loading it."""
-
-    where: str
-    short_help: str
-
+from coord.cli.exits import EXIT_CODES, Exit
+from coord.cli.lazy import Lazy, LazyGroup, ReaderGone
 
 COMMANDS: dict[str, Lazy] = {
     "up": Lazy("coord.cli.up:up", "Run a whole cluster with local agents in this terminal."),
@@ -32,65 +23,14 @@ COMMANDS: dict[str, Lazy] = {
     "cluster": Lazy("coord.cli.cluster:cluster", "Look at the servers; add, remove, hand over."),
     "incident": Lazy("coord.cli.incident:incident", "List incidents; export the log for replay."),
     "replay": Lazy("coord.cli.replay:replay", "Replay an incident file; no server needed."),
+    "sim": Lazy("coord_sim.cli:sim", "Simulate: run clusters, take incidents apart, model fleets."),
     "completion": Lazy("coord.cli.completion:completion", "Print a shell's completion script."),
 }
 
 
-class ReaderGone(Exception):
-    """Whoever read our output has gone, as `head` does; there is nobody left to tell."""
-
-
-class LazyGroup(click.Group):
-    """A group that imports a command's module only when that command is called."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        lazy = COMMANDS.get(cmd_name)
-        if lazy is None:
-            return None
-        module, _, name = lazy.where.partition(":")
-        command = getattr(importlib.import_module(module), name)
-        if not isinstance(command, click.Command):
-            raise TypeError(f"{lazy.where} is not a click command")
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, lazy.short_help) for name, lazy in COMMANDS.items()])
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in COMMANDS and not args[0].startswith("-"):
-            near = _did_you_mean(args[0], list(COMMANDS))
-            raise click.UsageError(f"There is no command {args[0]!r}.{near}", ctx)
-        return super().resolve_command(ctx, args)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
-            raise
-        except BrokenPipeError as error:
-            raise ReaderGone from error  # which click would make a failure of ours
-        except Exception as error:
-            failure = None if ctx.params.get("debug") else failure_from(error)
-            if failure is None:
-                raise
-            raise failure from error
-
-
-def _did_you_mean(word: str, known: list[str]) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(word, known, n=1)
-    return f" Did you mean {near[0]!r}?" if near else ""
-
-
 @click.group(
     cls=LazyGroup,
+    lazy=COMMANDS,
     epilog=EXIT_CODES,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -1,0 +1,78 @@
+"""Many seeds over processes: the same result whoever ran which, and nothing is lost."""
+
+from __future__ import annotations
+
+import pytest
+from coord_sim.world.campaign import ENDS, Plan, Progress, Result, run_campaign
+from coord_sim.world.options import WorldOptions
+
+from tests.sim.fake_runs import HERE
+
+
+def campaign(run: str, seeds: int | None = 12, workers: int = 2, **more: object) -> Result:
+    plan = Plan(1, seeds, WorldOptions(), workers, run_seed=f"{HERE}:{run}", **more)  # type: ignore[arg-type]
+    return run_campaign(plan)
+
+
+def test_a_campaign_sums_up_its_seeds() -> None:
+    result = campaign("uneventful")
+    assert [outcome.seed for outcome in result.outcomes] == list(range(1, 13))
+    assert result.failures == []
+    assert result.totals.virtual_ms == 12 * 60_000
+    assert result.totals.entries == sum(range(1, 13))
+    assert result.totals.faults == {"disk.full": 12, "server.crash": 12}
+    assert result.totals.counts == {"elections": 78}
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_a_campaign_ends_at_its_lowest_failure(workers: int) -> None:
+    """Whoever was quicker with a higher one, the result is the same."""
+    result = campaign("broken_from_seven", workers=workers)
+    assert [outcome.seed for outcome in result.outcomes] == list(range(1, 8))
+    assert [outcome.seed for outcome in result.failures] == [7]
+    assert result.digest == campaign("broken_from_seven", workers=4).digest
+
+
+def test_a_campaign_can_go_on_after_a_failure() -> None:
+    result = campaign("broken_from_seven", keep_going=True)
+    assert [outcome.seed for outcome in result.failures] == list(range(7, 13))
+    assert result.totals.failed == 6
+
+
+def test_a_process_that_dies_is_a_failure_of_its_seed() -> None:
+    result = campaign("deadly", keep_going=True, seeds=6)
+    assert [outcome.seed for outcome in result.outcomes] == list(range(1, 7))
+    assert [(outcome.seed, outcome.broken) for outcome in result.failures] == [(3, ENDS)]
+    assert "exit code -9" in result.failures[0].detail
+
+
+def test_a_run_that_does_not_end_is_a_failure_of_its_seed() -> None:
+    result = campaign("endless", keep_going=True, seeds=4, hung_s=3.0)
+    assert [(outcome.seed, outcome.broken) for outcome in result.failures] == [(2, ENDS)]
+    assert result.totals.seeds == 4
+
+
+def test_time_ends_a_campaign() -> None:
+    """Without a number of seeds it goes on until then."""
+    result = campaign("uneventful", seeds=None, workers=1, minutes=0.03)
+    assert result.outcomes
+    assert not result.failures
+
+
+def test_a_campaign_tells_how_far_it_is() -> None:
+    told: list[Progress] = []
+    plan = Plan(1, 4, WorldOptions(), 1, run_seed=f"{HERE}:uneventful")
+    run_campaign(plan, told.append)
+    assert [progress.done for progress in told] == [1, 2, 3, 4]
+    assert told[-1].virtual_s == 240.0
+
+
+def test_ctrl_c_keeps_what_was_found() -> None:
+    def tell(progress: Progress) -> None:
+        if progress.done == 3:
+            raise KeyboardInterrupt
+
+    plan = Plan(1, None, WorldOptions(), 1, run_seed=f"{HERE}:uneventful")
+    result = run_campaign(plan, tell)
+    assert result.interrupted
+    assert [outcome.seed for outcome in result.outcomes] == [1, 2, 3]
