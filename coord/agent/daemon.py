@@ -238,7 +238,7 @@ async def run_agent(config: AgentConfig, stop: asyncio.Event) -> int:
     if problems:
         raise AgentFailed("; ".join(problems))
     try:
-        disk = Records(config.data_dir, config.host, uuid.uuid4().hex, boot_id())
+        disk = Records.open(config.data_dir, config.host, uuid.uuid4().hex, boot_id())
     except (AlreadyRunning, WrongDirectory) as error:
         raise AgentFailed(str(error)) from error
     except OSError as error:

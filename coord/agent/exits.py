@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from urllib.parse import quote
 
 import msgspec
 
 from coord.agent import kernel, proctable
+from coord.agent.files import AgentFiles
 from coord.agent.records import Process
 
 REAP_WAIT_S = 2.0
@@ -44,25 +44,22 @@ class Note(msgspec.Struct, frozen=True, omit_defaults=True):
 class ExitNotes:
     """Files `exits/<task>.json`, written by the keeper, read by an agent that was not there."""
 
-    def __init__(self, data_dir: Path) -> None:
-        self._directory = data_dir / "exits"
+    def __init__(self, files: AgentFiles) -> None:
+        self._files = files
 
     def write(self, task: str, note: Note) -> None:
-        self._directory.mkdir(exist_ok=True)
-        path = self._path(task)
-        temporary = path.with_name(path.name + ".new")
-        temporary.write_bytes(msgspec.json.encode(note))
-        temporary.rename(path)
+        self._files.replace(_name(task), msgspec.json.encode(note), synced=False)
 
     def read(self, task: str) -> Note:
         """An empty note where there is none."""
         try:
-            return msgspec.json.decode(self._path(task).read_bytes(), type=Note)
-        except (FileNotFoundError, msgspec.DecodeError):
+            return msgspec.json.decode(self._files.read(_name(task)) or b"", type=Note)
+        except msgspec.DecodeError:
             return Note()
 
     def delete(self, task: str) -> None:
-        self._path(task).unlink(missing_ok=True)
+        self._files.remove(_name(task))
 
-    def _path(self, task: str) -> Path:
-        return self._directory / f"{quote(task, safe='')}.json"
+
+def _name(task: str) -> str:
+    return f"exits/{quote(task, safe='')}.json"

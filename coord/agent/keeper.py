@@ -23,6 +23,7 @@ import msgspec
 
 from coord.agent import proctable
 from coord.agent.exits import REAP_WAIT_S, ExitNotes, Note, learn
+from coord.agent.files import Folder
 from coord.agent.lease import LeaseFile
 from coord.agent.records import Identity, Phase, Process, TaskRecord
 
@@ -48,8 +49,9 @@ class Keeper:
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
         self._boot = proctable.boot_id()
-        self._notes = ExitNotes(data_dir)
-        self._lease = LeaseFile(data_dir / "lease.json", self._boot)
+        files = Folder(data_dir)
+        self._notes = ExitNotes(files)
+        self._lease = LeaseFile(files, self._boot)
         identity = msgspec.json.decode((data_dir / "agent.json").read_bytes(), type=Identity)
         self._agent = identity.agent
         self._files: dict[str, tuple[int, int]] = {}

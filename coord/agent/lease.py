@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
+
+from coord.agent.files import AgentFiles
+
+LEASE = "lease.json"
 
 
 class Lease(msgspec.Struct, frozen=True):
@@ -17,18 +19,18 @@ class Lease(msgspec.Struct, frozen=True):
 
 
 class LeaseFile:
-    """The file `lease.json`. Replaced whole, but not synced: it means nothing after a boot."""
+    """The file `lease.json`. Not synced: it means nothing after a boot."""
 
-    def __init__(self, path: Path, boot: str) -> None:
-        self._path = path
+    def __init__(self, files: AgentFiles, boot: str) -> None:
+        self._files = files
         self._boot = boot
         self._written: float | None = None
 
     def read(self) -> Lease | None:
         """What an agent wrote last since boot; None where there is none."""
         try:
-            lease = msgspec.json.decode(self._path.read_bytes(), type=Lease)
-        except (FileNotFoundError, msgspec.DecodeError):
+            lease = msgspec.json.decode(self._files.read(LEASE) or b"", type=Lease)
+        except msgspec.DecodeError:
             return None
         return lease if lease.boot == self._boot else None
 
@@ -41,7 +43,6 @@ class LeaseFile:
         """Keep the deadline, if it has changed."""
         if deadline == self._written:
             return
-        temporary = self._path.with_name(self._path.name + ".new")
-        temporary.write_bytes(msgspec.json.encode(Lease(self._boot, deadline, kill_at)))
-        temporary.rename(self._path)
+        lease = Lease(self._boot, deadline, kill_at)
+        self._files.replace(LEASE, msgspec.json.encode(lease), synced=False)
         self._written = deadline

@@ -9,15 +9,15 @@ without them. All methods are called on the event loop's thread, and none of tho
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import msgspec
 
-from coord.agent.exits import Note
-from coord.agent.lease import Lease
-from coord.agent.records import Identity, Process, TaskRecord
+from coord.agent.exits import ExitNotes
+from coord.agent.lease import LeaseFile
+from coord.agent.records import Process, Records
 from coord.agent.socket import Spawn, WorkerDesk
 from coord.client.agent import ReadLog
 from coord.client.inbox import Superseded
@@ -94,57 +94,6 @@ class ProcessRunner(Protocol):
         """Forget all tasks; their processes go on."""
 
 
-class RecordStore(Protocol):
-    """What the agent knows, over its own death. One agent at a time has it.
-
-    What `next_registration` wrote survives everything. The rest survives any death of the agent,
-    not one of the machine, after which nothing that it speaks of is there. OSError: it is not kept.
-    """
-
-    identity: Identity
-
-    @property
-    def seen(self) -> tuple[int, int]:
-        """(incarnation, version): no plan older than this is to be obeyed."""
-
-    def note_seen(self, incarnation: int, version: int) -> None:
-        """Remember the newest plan obeyed, or with version 0 the newest registration."""
-
-    def next_registration(self) -> int:
-        """A number that no registration of this agent has had; synced on return."""
-
-    def write(self, record: TaskRecord) -> None:
-        """Replace what is kept of this run."""
-
-    def delete(self, task: str) -> None:
-        """Forget this run. Idempotent."""
-
-    def load(self) -> Iterator[TaskRecord]:
-        """Every record, by task key. Raises WrongDirectory for one that cannot be read."""
-
-
-class NoteStore(Protocol):
-    """What the keeper noted of ends that no agent saw. The keeper writes, the agent does the rest.
-    Not synced."""
-
-    def read(self, task: str) -> Note:
-        """An empty note where there is none."""
-
-    def delete(self, task: str) -> None:
-        """Forget it. Idempotent."""
-
-
-class LeaseStore(Protocol):
-    """The lease deadline, for the next agent and for the keeper. Not synced: it means nothing after
-    a boot."""
-
-    def read(self) -> Lease | None:
-        """What an agent wrote last since boot; None where there is none."""
-
-    def write(self, deadline: float, kill_at: float) -> None:
-        """Keep the deadline, if it has changed."""
-
-
 class LastWords(NamedTuple):
     """What a run left behind to explain its end; each empty where there is nothing."""
 
@@ -198,11 +147,12 @@ class KeeperPost(Protocol):
 
 
 class HostPorts(NamedTuple):
-    """All that one agent has of its host. `is_free` tells whether a TCP port can be listened on."""
+    """All that one agent has of its host. The first three stand on its files (`files.AgentFiles`).
+    `is_free` tells whether a TCP port can be listened on."""
 
-    records: RecordStore
-    notes: NoteStore
-    lease: LeaseStore
+    records: Records
+    notes: ExitNotes
+    lease: LeaseFile
     output: TaskOutput
     workers: WorkerListener
     keeper: KeeperPost

@@ -108,12 +108,12 @@ def posix_ports(config: AgentConfig, records: Records) -> HostPorts:
     """What an agent with this config has of this machine."""
     # Tasks run elsewhere, so the paths they are given must not be relative to us.
     data_dir = config.data_dir.resolve()
-    notes = ExitNotes(data_dir)
+    notes = ExitNotes(records.files)
     keeper_post: KeeperPost = KeeperProcess(data_dir) if config.keeper else NoKeeper()
     return HostPorts(
         records=records,
         notes=notes,
-        lease=LeaseFile(data_dir / "lease.json", boot_id()),
+        lease=LeaseFile(records.files, boot_id()),
         output=LogDirectories(data_dir / "logs", config.log_limits),
         workers=WorkerSocket(host.socket_path(data_dir)),
         keeper=keeper_post,

@@ -11,17 +11,24 @@ how often it has registered, must survive that too, and is synced.
 from __future__ import annotations
 
 import enum
-import fcntl
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
 import msgspec
 
+from coord.agent.files import AgentFiles, AlreadyRunning, DataDirectory, WrongDirectory
 from coord.model.plans import TaskOrder
 
+__all__ = [
+    "AlreadyRunning", "ExitFacts", "Identity", "Phase", "Process", "Records", "TaskRecord",
+    "WrongDirectory", "record_name", "without_secrets",
+]  # fmt: skip
+
 FORMAT = 1
+IDENTITY = "agent.json"
+SEEN = "seen.json"
+TASKS = "tasks"
 
 
 class Phase(enum.StrEnum):
@@ -101,60 +108,36 @@ class Seen(msgspec.Struct, frozen=True):
     version: int = 0
 
 
-class AlreadyRunning(RuntimeError):
-    """Another agent uses the data directory."""
-
-
-SERVER_FILE = "data.mdb"
-"""What a server begins its own data directory with."""
-
-
-class WrongDirectory(RuntimeError):
-    """The data directory belongs to another host or to a newer release, or cannot be read."""
-
-
 class Records:
-    """The agent's data directory. One process at a time, by an advisory lock on `lock`."""
+    """What an agent has kept in its files (`files.AgentFiles`). Raises WrongDirectory.
 
-    def __init__(self, directory: Path, host: str, new_agent_id: str, boot: str) -> None:
-        if (directory / SERVER_FILE).exists():
-            raise WrongDirectory(
-                f"{directory} is the data directory of a server; give the agent one of its own"
-            )
-        self.directory = directory
+    `new_agent_id` is taken where there is none yet. OSError: it is not kept.
+    """
+
+    def __init__(self, files: AgentFiles, host: str, new_agent_id: str, boot: str) -> None:
+        self.files = files
         self._boot = boot
-        self._tasks = directory / "tasks"
-        self._tasks.mkdir(parents=True, exist_ok=True)
-        directory.chmod(0o700)
-        self._lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self.identity = self._read_identity(host, new_agent_id)
+        self._same_boot = self._read_seen()
+
+    @classmethod
+    def open(cls, directory: Path, host: str, new_agent_id: str, boot: str) -> Records:
+        """Those of a data directory, which is held until `close`. Raises AlreadyRunning too."""
+        files = DataDirectory(directory)
         try:
-            self._take_lock()
-            self.identity = self._read_identity(host, new_agent_id)
-            self._same_boot = self._read_seen()
+            return cls(files, host, new_agent_id, boot)
         except BaseException:
-            os.close(self._lock)
+            files.close()
             raise
 
-    def _take_lock(self) -> None:
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(self._lock, 32, 0).decode(errors="replace").strip() or "unknown"
-            raise AlreadyRunning(
-                f"data directory {self.directory} is in use by the agent with pid {holder}; "
-                "stop that one first, or give this agent a --data directory of its own"
-            ) from None
-        os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
-
     def _read_identity(self, host: str, new_agent_id: str) -> Identity:
-        path = self.directory / "agent.json"
-        if not path.exists():
+        content, path = self.files.read(IDENTITY), self.files.where(IDENTITY)
+        if content is None:
             identity = Identity(agent=new_agent_id, host=host)
-            write_atomically(path, msgspec.json.encode(identity), durable=True)
+            self.files.replace(IDENTITY, msgspec.json.encode(identity), synced=True)
             return identity
         try:
-            identity = msgspec.json.decode(path.read_bytes(), type=Identity)
+            identity = msgspec.json.decode(content, type=Identity)
         except msgspec.DecodeError as error:
             raise WrongDirectory(
                 f"{path} cannot be read ({error}); if no task runs on this host, remove the "
@@ -167,23 +150,24 @@ class Records:
             )
         if identity.host != host:
             raise WrongDirectory(
-                f"data directory {self.directory} belongs to host {identity.host!r}, not "
+                f"data directory {self.files.where('')} belongs to host {identity.host!r}, not "
                 f"{host!r}; use that host id, or another directory"
             )
         return identity
 
     def close(self) -> None:
         """Let another agent use the directory."""
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        self.files.close()
 
     def _read_seen(self) -> bool:
         """Whether an agent has run here since the machine's boot."""
         self._seen = Seen(self._boot)
+        content = self.files.read(SEEN)
+        if content is None:
+            return False
         try:
-            seen = msgspec.json.decode((self.directory / "seen.json").read_bytes(), type=Seen)
-        except (FileNotFoundError, msgspec.DecodeError):
+            seen = msgspec.json.decode(content, type=Seen)
+        except msgspec.DecodeError:
             return False
         if seen.boot == self._boot:
             self._seen = seen
@@ -198,58 +182,39 @@ class Records:
         """Remember the newest plan obeyed, or with version 0 the newest registration."""
         if (incarnation, version) > self.seen:
             self._seen = Seen(self._boot, incarnation, version)
-            content = msgspec.json.encode(self._seen)
-            write_atomically(self.directory / "seen.json", content, durable=False)
+            self.files.replace(SEEN, msgspec.json.encode(self._seen), synced=False)
 
     def next_registration(self) -> int:
         """A number that no registration of this agent has had; durable on return."""
         self.identity.registrations += 1
-        content = msgspec.json.encode(self.identity)
-        write_atomically(self.directory / "agent.json", content, durable=True)
+        self.files.replace(IDENTITY, msgspec.json.encode(self.identity), synced=True)
         return self.identity.registrations
 
     def write(self, record: TaskRecord) -> None:
         """Keep the record, whatever becomes of this process after the return."""
-        path = self._path(record.order.task)
-        write_atomically(path, msgspec.json.encode(record), durable=False)
+        name = record_name(record.order.task)
+        self.files.replace(name, msgspec.json.encode(record), synced=False)
 
     def delete(self, task: str) -> None:
-        self._path(task).unlink(missing_ok=True)
+        self.files.remove(record_name(task))
 
     def load(self) -> Iterator[TaskRecord]:
         """Every record, by task key. A file that cannot be decoded stops the agent, as it may stand
         for a process that holds a device; unless the machine was booted since, which may have cut
         it off and certainly ended the process."""
-        for path in sorted(self._tasks.glob("*.json")):
+        for name in self.files.names(TASKS):
             try:
-                yield msgspec.json.decode(path.read_bytes(), type=TaskRecord)
+                yield msgspec.json.decode(self.files.read(name) or b"", type=TaskRecord)
             except msgspec.DecodeError as error:
                 if not self._same_boot:
-                    path.unlink()
+                    self.files.remove(name)
                     continue
                 raise WrongDirectory(
-                    f"record {path} cannot be read ({error}); see whether its process runs "
-                    "(`ps`), end it, and remove the file"
+                    f"record {self.files.where(name)} cannot be read ({error}); see whether its "
+                    "process runs (`ps`), end it, and remove the file"
                 ) from None
 
-    def _path(self, task: str) -> Path:
-        return self._tasks / f"{quote(task, safe='')}.json"
 
-
-def write_atomically(path: Path, content: bytes, *, durable: bool) -> None:
-    """Replace the file's content in one step; synced on return if `durable`."""
-    temporary = path.with_name(path.name + ".new")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with open(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        if durable:
-            os.fsync(descriptor)
-    temporary.rename(path)
-    if not durable:
-        return
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+def record_name(task: str) -> str:
+    """The file with the record of this run."""
+    return f"{TASKS}/{quote(task, safe='')}.json"

@@ -84,7 +84,7 @@ class FileChannel(FakeChannel):
 
 async def main(data_dir: Path, coordinator: Path, lease_ms: int, keeper: bool) -> None:
     config = config_for(data_dir, owns_process=True, keeper=keeper)
-    disk = Records(data_dir, config.host, os.urandom(16).hex(), boot_id())
+    disk = Records.open(data_dir, config.host, os.urandom(16).hex(), boot_id())
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     channel = FileChannel(coordinator)

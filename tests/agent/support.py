@@ -176,7 +176,7 @@ async def running(
     disk: Records | None = None,
 ) -> AsyncIterator[Daemon]:
     """An agent in this process, until the end of the block."""
-    disk = disk or Records(config.data_dir, config.host, uuid.uuid4().hex, boot_id())
+    disk = disk or Records.open(config.data_dir, config.host, uuid.uuid4().hex, boot_id())
     ports = posix_ports(config, disk)
     if runner is not None:
         ports = ports._replace(runner=runner)

@@ -10,8 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from coord.agent.files import DataDirectory
 from coord.agent.proctable import boot_id
-from coord.agent.records import Phase, Records, TaskRecord
+from coord.agent.records import Phase, Records
 from coord.client.errors import Rejected
 from coord.client.inbox import Superseded
 from coord.model.events import LaunchFailed
@@ -59,11 +60,12 @@ async def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
     """What cannot be recorded is not launched, and that is told; how a task ended is told all the
     same, and written once there is room."""
     channel = FakeChannel()
-    disk = FullDisk(tmp_path, HOST, uuid.uuid4().hex, boot_id())
+    directory = FullDirectory(tmp_path)
+    disk = Records(directory, HOST, uuid.uuid4().hex, boot_id())
     async with running(config_for(tmp_path), channel, disk=disk) as daemon:
         channel.deliver(plan(order(("sleep", "1000")), version=1))
         await until(lambda: channel.of(key()) == ["TaskStarted"])
-        disk.full = True
+        directory.full = True
         channel.deliver(plan(stop_order(), order(index=1), version=2))
         await until(lambda: channel.of(key()) == ["TaskStarted", "TaskExited", "TaskReaped"])
         await until(lambda: channel.of(key(1)) == ["LaunchFailed", "TaskReaped"])
@@ -72,26 +74,19 @@ async def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
         assert not failed.user_error
         assert daemon.tasks.records[key()].phase is Phase.GONE
         assert [record.phase for record in disk.load()] == [Phase.RUNNING]
-        disk.full = False
+        directory.full = False
         await until(lambda: [record.phase for record in disk.load()] == [Phase.GONE] * 2)
 
 
-class FullDisk(Records):
+class FullDirectory(DataDirectory):
     """A data directory whose file system is full when told so."""
 
     full = False
 
-    def write(self, record: TaskRecord) -> None:
-        self._check()
-        super().write(record)
-
-    def note_seen(self, incarnation: int, version: int) -> None:
-        self._check()
-        super().note_seen(incarnation, version)
-
-    def _check(self) -> None:
+    def replace(self, name: str, content: bytes, *, synced: bool) -> None:
         if self.full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        super().replace(name, content, synced=synced)
 
 
 async def test_a_superseded_agent_registers_anew_and_obeys_the_new_plan(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_capacity_is_detected() -> None:
 
 def test_records_come_back_as_they_were(tmp_path: Path) -> None:
     """Everything but the command and the environment, which may be secret."""
-    disk = Records(tmp_path, "h1", "a", "boot")
+    disk = Records.open(tmp_path, "h1", "a", "boot")
     secret = order(("train", "--password", "x"), env={"TOKEN": "y"}, devices=(1, 2), ports=(3,))
     record = TaskRecord(
         without_secrets(secret), Phase.EXITED, Process(1, 2, "boot"), ExitFacts(signal=9, oom=True),
@@ -122,7 +122,7 @@ def test_records_come_back_as_they_were(tmp_path: Path) -> None:
     disk.note_seen(3, 44)
     assert [disk.next_registration(), disk.next_registration()] == [1, 2]
     disk.close()
-    again = Records(tmp_path, "h1", "b", "boot")
+    again = Records.open(tmp_path, "h1", "b", "boot")
     assert list(again.load()) == [record]
     assert (again.identity.agent, again.seen) == ("a", (3, 44))
     assert again.next_registration() == 3
@@ -144,33 +144,33 @@ def test_another_hosts_directory_is_refused(
     tmp_path: Path, change: dict[str, Any], words: str
 ) -> None:
     """Also one of a newer release, or a damaged one; by name, with what to do."""
-    Records(tmp_path, "h1", "a", "boot").close()
+    Records.open(tmp_path, "h1", "a", "boot").close()
     path = tmp_path / "agent.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(WrongDirectory, match=words):
-        Records(tmp_path, "h1", "a", "boot")
+        Records.open(tmp_path, "h1", "a", "boot")
 
 
 def test_a_servers_directory_is_refused(tmp_path: Path) -> None:
     """Nothing is written into it."""
     (tmp_path / "data.mdb").write_bytes(b"")
     with pytest.raises(WrongDirectory, match="data directory of a server"):
-        Records(tmp_path, "h1", "a", "boot")
+        Records.open(tmp_path, "h1", "a", "boot")
     assert [path.name for path in tmp_path.iterdir()] == ["data.mdb"]
 
 
 def test_a_damaged_record_stops_the_agent(tmp_path: Path) -> None:
     """It may stand for a process that holds a device, so it is not passed over; after a boot of the
     machine it cannot, and is removed."""
-    disk = Records(tmp_path, "h1", "a", "boot")
+    disk = Records.open(tmp_path, "h1", "a", "boot")
     disk.note_seen(1, 0)
     disk.close()
-    disk = Records(tmp_path, "h1", "a", "boot")
+    disk = Records.open(tmp_path, "h1", "a", "boot")
     (tmp_path / "tasks" / "x.json").write_text("{")
     with pytest.raises(WrongDirectory, match=r"x\.json"):
         list(disk.load())
     disk.close()
-    disk = Records(tmp_path, "h1", "a", "next boot")
+    disk = Records.open(tmp_path, "h1", "a", "next boot")
     assert list(disk.load()) == []
     assert disk.seen == (0, 0)
     disk.close()
@@ -201,7 +201,7 @@ async def test_a_bad_configuration_is_refused_with_its_reason(
 
 async def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
     """The message says which pid has it."""
-    disk = Records(tmp_path, "h1", "a", "boot")
+    disk = Records.open(tmp_path, "h1", "a", "boot")
     with pytest.raises(AgentFailed, match=f"pid {os.getpid()}"):
         await run_agent(config_for(tmp_path), asyncio.Event())
     disk.close()
