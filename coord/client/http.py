@@ -18,6 +18,7 @@ import msgspec
 from coord.client.backoff import Backoff
 from coord.client.errors import (
     Busy,
+    ClientClosed,
     CoordError,
     EventsGone,
     InvalidRequest,
@@ -76,7 +77,8 @@ class _Answered(Exception):
 
 
 class Http:
-    """Owned by one client, on its loop."""
+    """Owned by one client, on its loop. Opens nothing before the first request: whoever only
+    writes needs no network but the channel's."""
 
     def __init__(
         self,
@@ -90,14 +92,26 @@ class Http:
         self._learn = learn or ring.learn
         self._learned = ""
         self._rng = rng
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=64),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
-            headers={"X-Coord-Actor": actor} if actor else {},
-        )
+        self._headers = {"X-Coord-Actor": actor} if actor else {}
+        self._opened: aiohttp.ClientSession | None = None
+        self._closed = False
 
     async def close(self) -> None:
-        await self._session.close()
+        """Idempotent; requests under way fail, and later ones are refused."""
+        self._closed = True
+        if self._opened is not None:
+            await self._opened.close()
+
+    def _session(self) -> aiohttp.ClientSession:
+        if self._closed:
+            raise ClientClosed
+        if self._opened is None:
+            self._opened = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=64),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
+                headers=self._headers,
+            )
+        return self._opened
 
     async def get(
         self, path: str, kind: type[Kind], params: Params, timeout_s: float, wait_ms: int = 0
@@ -129,7 +143,9 @@ class Http:
         for url in self._ring.round():
             size_bytes = 0
             try:
-                async with self._session.get(f"{url}{path}", params=params, timeout=limits) as got:
+                async with self._session().get(
+                    f"{url}{path}", params=params, timeout=limits
+                ) as got:
                     if got.status != 200:
                         raise _failure(url, got.status, await got.read(), "GET")
                     self._learn_from(got)
@@ -204,7 +220,7 @@ class Http:
         body: bytes | None,
         headers: Mapping[str, str],
     ) -> bytes:
-        async with self._session.request(
+        async with self._session().request(
             method, f"{url}{path}", params=params, data=body, headers=headers
         ) as answer:
             content = await answer.read()
