@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+from coord_sim.kernel import Kernel, SimProcess
+
 from coord.model.settings import Settings
 from coord.node.config import Intervals, Limits, NodeConfig
 from coord.node.node import Node
 from coord.raft.memory import InMemoryHub
 from coord.store.memory import MemoryEventStore
-from coord_sim.kernel import Kernel, SimProcess
 
 CLUSTER = "test"
 SETTINGS = Settings(lease_ms=6_000, heartbeat_ms=1_000)
@@ -66,6 +67,7 @@ class OneServer:
         assert self._process is not None
         self._node = None
         self._process.kill()
+        self._kernel.run_until(self._hub.log(1).stop())
         self._store = self._store.reopened()
 
     async def _main(self) -> None:

@@ -86,9 +86,8 @@ class Link:
         if end.line_in.way.cut:
             end.line_in.hold_end()
         else:
-            after_s = end.line_in.way.delay.draw(self.ways.rng)
-            end.line_in.lose(after_s)
-            self._kernel.call_later(after_s, self._tell, end, "connection reset")
+            told_s = end.line_in.lose_a_part()
+            self._kernel.call_at(told_s, self._tell, end, "connection reset")
         self._settled()
 
     def sever(self) -> None:
@@ -115,8 +114,8 @@ class Link:
         for end, other in ((self.near, self.far), (self.far, self.near)):
             if end.process is not process:
                 continue
-            if end.line_out.lost:
-                continue  # With its machine.
+            if end.shut_here or end.line_out.lost:
+                continue  # It is closed already, or the machine is gone with it.
             if end.line_in.unread_bytes or self.ways.rng.random() < 0.5:
                 self.reset(other)
             else:

@@ -126,16 +126,24 @@ class Line:
         for item in held:
             self._fly(item, resent_s, 0.0)
 
-    def lose(self, after_s: float = 0.0) -> None:
-        """What would not arrive within `after_s` is gone, and so is all that is sent from now on.
-        The reader is not told."""
+    def lose(self) -> None:
+        """What is under way is gone, and so is all that is sent from now on. The reader is not
+        told."""
+        self._keep(0)
+
+    def lose_a_part(self) -> float:
+        """As `lose`, but for as many as chance lets through; returns when the reader can know."""
+        self._keep(self._rng.randint(0, len(self._flying)))
+        notice_s = self._kernel.now_s() + self.way.delay.draw(self._rng)
+        return max(notice_s, self._flying[-1].arrival_s) if self._flying else notice_s
+
+    def _keep(self, count: int) -> None:
         self.lost = True
         self._held.clear()
-        last_s = self._kernel.now_s() + after_s
-        while self._flying and self._flying[-1].arrival_s > last_s:
+        while len(self._flying) > count:
             timer = self._flying.pop().timer
-            if timer is not None:
-                timer.cancel()
+            assert timer is not None
+            timer.cancel()
         self.room.set()
 
     def hold_end(self) -> None:
