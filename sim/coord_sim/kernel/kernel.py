@@ -78,6 +78,10 @@ class Kernel:
         self.call_later(seconds, self.loop.stop)
         self.loop.run_forever()
 
+    def fail(self, error: BaseException) -> None:
+        """End the run from wherever it is: `run_until` or `run_for` raises `error`."""
+        self.loop.fail(error)
+
     def close(self) -> None:
         """Kill everything and leave nothing that warns when it is collected. Idempotent."""
         if self.loop.is_closed():

@@ -225,6 +225,12 @@ class SimLoop(asyncio.BaseEventLoop):
             failure, self._failure = self._failure, None
             raise failure
 
+    def fail(self, error: BaseException) -> None:
+        """End the run, which raises `error`; the first one counts."""
+        if self._failure is None:
+            self._failure = error
+        self._stop_asked = True
+
     def stop(self) -> None:
         """Stop after the callback that is running."""
         self._stop_asked = True
@@ -296,9 +302,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def _callback_failed(self, handle: SimHandle | SimTimer, error: BaseException) -> None:
         name = handle.process.name if handle.process is not None else "the simulation"
         error.add_note(f"in a callback of {name} at {self._now_s:.3f} s: {handle!r}")
-        if self._failure is None:
-            self._failure = error
-        self._stop_asked = True
+        self.fail(error)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """From destructors mostly, whose time is the collector's: never part of the trace."""

@@ -32,6 +32,8 @@ class SimProcess:
         """Dead, paused or stalled: the loop runs none of its callbacks."""
         self.stalled_until_s = 0.0
         """What it does after a stall within one callback happens then, not now."""
+        self.blocked_s = 0.0
+        """How long it has been paused or stalled in all, up to the last time it went on."""
         self.on_death: list[Callable[[], None]] = []
         self.crashed: BaseException | None = None
         self.parked: list[SimHandle | SimTimer] = []
@@ -43,6 +45,7 @@ class SimProcess:
         self._loop = loop
         self._stopped = False
         self._stalls = 0
+        self._blocked_since_s = 0.0
         self._tasks_swept_at = 64
 
     @property
@@ -131,7 +134,12 @@ class SimProcess:
     def _block(self) -> None:
         if not self.alive:
             return
-        self.blocked = self._stopped or self._stalls > 0
+        blocked = self._stopped or self._stalls > 0
+        if blocked and not self.blocked:
+            self._blocked_since_s = self._loop.time()
+        elif self.blocked and not blocked:
+            self.blocked_s += self._loop.time() - self._blocked_since_s
+        self.blocked = blocked
         if not self.blocked and self.parked:
             parked, self.parked = self.parked, []
             self._loop.run_again(parked)
