@@ -1,11 +1,13 @@
-"""What goes wrong in a random history: processes, agents, power, network, clock, operators."""
+"""What goes wrong in a random history: processes, agents, power, network, leaders, people."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from coord.core.state import LIVE_HOST
 from coord.model import events
-from coord.model.entities import FINISHED_JOB
+from coord.model.entities import FINISHED_JOB, HostStatus
 from coord.model.entry import Origin
 
 from .machines import Machine, Process
@@ -14,124 +16,261 @@ from .violation import CoreViolation
 if TYPE_CHECKING:
     from .world import World
 
-FAULTS = (
-    *("crash",) * 5,
-    "stubborn",
-    *("stall",) * 3,
-    *("agent",) * 3,
-    *("power",) * 2,
-    *("network",) * 3,
-    *("blip",) * 2,
-    "register",
-    *("leader",) * 2,
-    "clock",
-    *("stale",) * 3,
-    *("old plan",) * 2,
-    *("repeat",) * 2,
-    *("operator",) * 3,
-    *("job",) * 3,
-)
+RECONNECT_MS = 1_200
+"""What agents need at most to find a new leader."""
 
 
 def fault(world: World) -> None:
+    """Let one thing go wrong, drawn by how common it is."""
     machine = world.rng.choice(list(world.machines.values()))
+    kinds = RARE if world.rng.random() < 0.08 else FAULTS
+    world.rng.choice(kinds)(world, machine)
+
+
+# Processes
+
+
+def _running(world: World, machine: Machine) -> Process | None:
     running = [process for process in machine.processes.values() if process.alive]
-    kind = world.rng.choice(FAULTS)
-    if kind in ("crash", "stubborn", "stall"):
-        if running:
-            _hurt(world, kind, machine, world.rng.choice(running))
-    elif kind == "agent" and machine.powered:
-        if machine.agent_up:
-            machine.agent_crash()
-        else:
-            machine.agent_up = True
-    elif kind == "power":
-        machine.power_off() if machine.powered else machine.power_on()
-    elif kind == "network":
-        machine.connected = not machine.connected
-    elif kind == "blip" and machine.connected:
-        machine.connected = False
-        world.blips.append((world.true_ms + 2_000, machine))
-    elif kind == "register" and machine.powered:
-        machine.registered = False
-    elif kind == "leader":
-        term = world.state.meta.term + 1
-        world.send(events.LeaderElected(world.rng.randrange(1, 4), term))
-    elif kind == "clock":
-        _jump(world)
-    else:
-        _disturb(world, kind, machine)
+    return world.rng.choice(running) if running else None
 
 
-def _hurt(world: World, kind: str, machine: Machine, process: Process) -> None:
-    if kind == "crash":
+def _crash(world: World, machine: Machine) -> None:
+    process = _running(world, machine)
+    if process is not None:
         code, signal = world.rng.choice(((1, 0), (93, 0), (0, 9), (0, 11), (7, 0), (0, 0)))
         machine.crash(process, code, signal)
-    elif kind == "stall":
+
+
+def _stall(world: World, machine: Machine) -> None:
+    process = _running(world, machine)
+    if process is not None:
         process.stalled = True
-    else:
-        # The contract of exclusive tasks is that something ends them: agent, watchdog, power.
-        process.stubborn = not process.exclusive
 
 
-def _jump(world: World) -> None:
-    if world.rng.random() < 0.5:
-        world.driver.wall_ms -= 3_600_000
-    elif not world.truth.jumps or world.true_ms - world.truth.jumps[-1] > 10_000:
-        world.truth.jumps.append(world.true_ms)
-        world.driver.wall_ms += 3_600_000
+def _harden(world: World, machine: Machine) -> None:
+    """SIGKILL does nothing. What is exclusive still ends by its host's fence, by contract."""
+    process = _running(world, machine)
+    if process is not None:
+        process.stubborn = True
 
 
-def _disturb(world: World, kind: str, machine: Machine) -> None:
-    known = machine.name in world.state.hosts
-    if kind == "stale" and machine.sent:
+# Machines and their agents
+
+
+def _agent(world: World, machine: Machine) -> None:
+    if machine.powered and machine.agent_up:
+        machine.agent_crash()
+    elif machine.powered:
+        machine.agent_up = True
+
+
+def _power(world: World, machine: Machine) -> None:
+    if machine.powered:
+        machine.power_off()
+        return
+    machine.power_on()
+    if world.rng.random() < 0.3:
+        machine.devices = max(1, machine.devices + world.rng.choice((-2, -1, 1)))
+
+
+def _register(world: World, machine: Machine) -> None:
+    if machine.powered:
+        machine.registered = False
+
+
+def _impostor(world: World, machine: Machine) -> None:
+    """Another agent, of another data directory, says that it is this host."""
+    host = world.state.hosts.get(machine.name)
+    if host is None or host.status not in LIVE_HOST:
+        return
+    event = events.HostRegistered(machine.name, "agent-other", "boot-other", "other.lan")
+    record = world.send(event, Origin("client:agent-other", 0, world.true_ms + 1))
+    if record.accepted:
+        raise CoreViolation("a live host's id is nobody else's", f"{record}")
+
+
+# Network
+
+
+def _network(world: World, machine: Machine) -> None:
+    machine.connected = not machine.connected
+
+
+def _blip(world: World, machine: Machine) -> None:
+    if machine.connected:
+        machine.connected = False
+        world.blips.append((world.true_ms + 2_000, machine))
+
+
+def _switch(world: World, machine: Machine) -> None:
+    """Much of the fleet is cut off at once, if not in the very same moment."""
+    over_ms = world.true_ms + world.rng.choice((2_000, 5_000, 9_000))
+    for other in list(world.machines.values()):
+        if other.connected and world.rng.random() < 0.7:
+            other.connected = False
+            world.blips.append((over_ms, other))
+            if world.rng.random() < 0.3:
+                world.tick()
+
+
+def _stale_report(world: World, machine: Machine) -> None:
+    if machine.sent:
         origin, event = world.rng.choice(machine.sent)
         world.send(event, origin)
-    elif kind == "old plan" and world.old_plans:
+
+
+def _stale_beat(world: World, machine: Machine) -> None:
+    """Of an agent before its last registration."""
+    host = world.state.hosts.get(machine.name)
+    if host is not None and host.incarnation > 1:
+        old = world.rng.randrange(1, host.incarnation)
+        world.send(events.HeartbeatsSeen("node:1", (host.slot,), (old,)))
+
+
+def _old_plan(world: World, machine: Machine) -> None:
+    if world.old_plans:
         plan = world.rng.choice(world.old_plans)
         if world.machines[plan.host].reachable:
             world.machines[plan.host].obey(plan, world.rng, world.true_ms)
-    elif kind == "repeat" and world.asked:
-        origin, event = world.rng.choice(world.asked)
-        before = len(world.state.jobs)
-        record = world.send(event, origin)
-        if record.decisions or len(world.state.jobs) != before:
-            raise CoreViolation("a repeated request takes effect once", f"{record}")
-    elif kind == "operator" and known:
-        _operate(world, machine)
-    elif kind == "job":
-        _about_a_job(world)
 
 
-def _operate(world: World, machine: Machine) -> None:
-    name = machine.name
-    host = world.state.hosts[name]
-    what = world.rng.randrange(6)
-    if what == 0:
-        world.ask(events.DrainRequested(name, "me"))
-    elif what in (1, 2):
-        world.ask(events.UndrainRequested(name, "me"))
-    elif what == 3:
-        grace_ms = world.rng.randrange(3_000)
-        notice = events.PreemptionNoticed(name, host.incarnation, grace_ms)
-        world.send(notice, Origin("client:cloud", 0, world.true_ms + 1))
-    elif what == 4 and not machine.powered:
-        # Who removes a lost host vouches for its end.
-        world.ask(events.HostRemovalRequested(name, "me"))
-    else:
-        world.ask(events.EvictionsAllowed("me", "looked"))
-
-
-def _about_a_job(world: World) -> None:
-    what = world.rng.randrange(5)
-    names = [name for name, job in world.state.jobs.items() if job.status not in FINISHED_JOB]
-    if what < 2 or not names:
-        world.submit()
+def _repeat(world: World, machine: Machine) -> None:
+    """A request comes again, from a client that did not hear the answer."""
+    if not world.asked:
         return
-    name = world.rng.choice(names)
-    if what == 2:
+    origin, event = world.rng.choice(world.asked)
+    before = len(world.state.jobs)
+    record = world.send(event, origin)
+    if record.decisions or len(world.state.jobs) != before:
+        raise CoreViolation("a repeated request takes effect once", f"{record}")
+
+
+# Leaders and their clocks
+
+
+def _elect(world: World) -> None:
+    world.send(events.LeaderElected(world.rng.randrange(1, 4), world.state.meta.term + 1))
+
+
+def _leader(world: World, machine: Machine) -> None:
+    """Nobody is heard for a while; then agents have to find the new leader."""
+    for _ in range(world.rng.choice((0, 1, 1, 2))):
+        world.pass_time(world.rng.randrange(500, 1_500))
+        if world.rng.random() < 0.3:
+            # It judges before it has said that it leads.
+            world.send(events.ClockAdvanced(), term=world.state.meta.term + 1)
+        _elect(world)
+    for other in world.machines.values():
+        other.reconnected_ms = world.true_ms + world.rng.randrange(RECONNECT_MS)
+    if world.rng.random() < 0.3:
+        world.send(events.LeaderElected(1, max(1, world.state.meta.term - 1)))
+        world.send(events.ClockAdvanced(), term=max(0, world.state.meta.term - 1))
+
+
+def _storm(world: World, machine: Machine) -> None:
+    """Elections in a row, for longer than any lease may be stretched."""
+    until_ms, ticks = world.true_ms + 18_000, world.rng.choice((1, 2, 6))
+    while world.true_ms < until_ms:
+        _elect(world)
+        for _ in range(ticks):
+            world.tick()
+
+
+def _clock(world: World, machine: Machine) -> None:
+    jumps = world.truth.verdicts.jumps
+    if world.rng.random() < 0.5:
+        world.driver.wall_ms -= 3_600_000
+    elif not jumps or world.true_ms - jumps[-1] > 10_000:
+        jumps.append(world.true_ms)
+        world.driver.wall_ms += 3_600_000
+
+
+# People
+
+
+def _drain(world: World, machine: Machine) -> None:
+    if machine.name in world.state.hosts:
+        world.ask(events.DrainRequested(machine.name, "me"))
+
+
+def _undrain(world: World, machine: Machine) -> None:
+    if machine.name in world.state.hosts:
+        world.ask(events.UndrainRequested(machine.name, "me"))
+
+
+def _preempt(world: World, machine: Machine) -> None:
+    """Notices come one after the other, and some are of the machine's life before."""
+    host = world.state.hosts.get(machine.name)
+    if host is None:
+        return
+    stale = world.rng.random() < 0.3
+    for number in range(world.rng.choice((1, 1, 2))):
+        notice = events.PreemptionNoticed(
+            machine.name, host.incarnation - stale, world.rng.randrange(3_000)
+        )
+        world.send(notice, Origin("client:cloud", 0, 4 * world.true_ms + number + 1))
+
+
+def _remove(world: World, machine: Machine) -> None:
+    """Who removes a lost host vouches for its end; one that is live must be empty."""
+    host = world.state.hosts.get(machine.name)
+    if host is None or (host.status == HostStatus.LOST and machine.powered):
+        return
+    record = world.ask(events.HostRemovalRequested(machine.name, "me"))
+    busy = host.tasks or not host.drain
+    if record.accepted and host.status in LIVE_HOST and busy:
+        raise CoreViolation("a host at work is not removed", f"{machine.name}: {host.tasks}")
+
+
+def _allow(world: World, machine: Machine) -> None:
+    world.ask(events.EvictionsAllowed("me", "looked"))
+
+
+def _submit(world: World, machine: Machine) -> None:
+    world.submit()
+
+
+def _cancel(world: World, machine: Machine) -> None:
+    if world.state.jobs:
+        name = world.rng.choice(list(world.state.jobs))
         world.ask(events.JobCancelRequested(name, "me"))
-        return
-    role = world.rng.choice(world.state.jobs[name].spec.roles)
-    replicas = world.rng.randrange(max(role.smallest, 1), role.largest + 2)
-    world.ask(events.JobResizeRequested(name, role.name, replicas, "me"))
+
+
+def _resize(world: World, machine: Machine) -> None:
+    jobs = [job for job in world.state.jobs.values() if job.status not in FINISHED_JOB]
+    if jobs:
+        job = world.rng.choice(jobs)
+        role = world.rng.choice(job.spec.roles)
+        replicas = world.rng.randrange(max(role.smallest, 1), role.largest + 2)
+        world.ask(events.JobResizeRequested(job.name, role.name, replicas, "me"))
+
+
+Fault = Callable[["World", Machine], None]
+
+FAULTS: tuple[Fault, ...] = (
+    *(_crash,) * 5,
+    _harden,
+    *(_stall,) * 3,
+    *(_agent,) * 3,
+    *(_power,) * 2,
+    *(_network,) * 3,
+    *(_blip,) * 2,
+    _register,
+    *(_leader,) * 2,
+    _clock,
+    *(_stale_report,) * 3,
+    _stale_beat,
+    *(_old_plan,) * 2,
+    *(_repeat,) * 2,
+    _drain,
+    _undrain,
+    _preempt,
+    _allow,
+    *(_submit,) * 2,
+    _cancel,
+    _resize,
+)
+"""Each as often as it stands here."""
+
+RARE: tuple[Fault, ...] = (_storm, _switch, _impostor, _remove)

@@ -15,6 +15,8 @@ from coord.model.events import AnyEvent, TaskFound
 from coord.model.plans import Action, HostPlan, TaskOrder
 from coord.model.rejections import Rejection
 
+from .violation import CoreViolation
+
 
 class Process(msgspec.Struct):
     """One launch of one task. `alive` while anything of its process tree exists."""
@@ -66,6 +68,14 @@ class Machine:
         """Reports not known to be decided, oldest first."""
         self.decided = 0
         """Reports of this incarnation known to be decided."""
+        self.failed: dict[str, tuple[str, bool]] = {}
+        """Launches that failed, until their end is known to be decided: (error, user error)."""
+        self.out_ms = 0
+        """True time at which it was last not beating."""
+        self.reconnected_ms = 0
+        """True time from which it has found the leader again."""
+        self.fence_late_ms = 0
+        """How long after its deadline the fence takes effect, well within what is waited for it."""
         self.last_beat_ms = 0
         """True time of the last beat that was recorded."""
         self.sent: list[tuple[Origin, AnyEvent]] = []
@@ -74,6 +84,10 @@ class Machine:
     @property
     def reachable(self) -> bool:
         return self.powered and self.agent_up and self.connected
+
+    def heard(self, true_ms: int) -> bool:
+        """What it sends arrives at the leader."""
+        return self.reachable and true_ms >= self.reconnected_ms
 
     # Registration
 
@@ -106,6 +120,8 @@ class Machine:
             if not process.alive:
                 self._report_exit(process)
                 self._report_reaped(process)
+        for key in self.failed:
+            self._report_failure(key)
 
     # What the agent does
 
@@ -129,13 +145,15 @@ class Machine:
     def _launch(self, order: TaskOrder, rng: Random) -> None:
         if order.task in self.processes or order.task in self.done:
             return
+        missing = [device for device in order.devices if device >= self.devices]
+        if missing:
+            raise CoreViolation(
+                "no task gets a device that its host lacks", f"{order.task} on {self.name}"
+            )
         if rng.random() < 0.04:
             self.done[order.task] = None
-            error = events.LaunchFailed(
-                self.name, self.incarnation, order.task, "no such file", rng.random() < 0.2
-            )
-            self.outbox.append(error)
-            self.outbox.append(events.TaskReaped(self.name, self.incarnation, order.task))
+            self.failed[order.task] = ("no such file", rng.random() < 0.2)
+            self._report_failure(order.task)
             return
         process = Process(
             order.task,
@@ -153,6 +171,11 @@ class Machine:
             events.TaskStarted(self.name, self.incarnation, process.key, process.pid)
         )
 
+    def _report_failure(self, key: str) -> None:
+        error, user_error = self.failed[key]
+        self.outbox.append(events.LaunchFailed(self.name, self.incarnation, key, error, user_error))
+        self.outbox.append(events.TaskReaped(self.name, self.incarnation, key))
+
     def _stop(self, key: str, grace_ms: int, rng: Random, true_ms: int) -> None:
         process = self.processes.get(key)
         if process is None:
@@ -167,9 +190,11 @@ class Machine:
 
     def pass_time(self, true_ms: int, lease_ms: int) -> None:
         """Signals take effect, and an agent that hears nothing fences its exclusive tasks."""
+        if not (self.reachable and self.registered):
+            self.out_ms = true_ms
         if not self.powered:
             return
-        unheard = true_ms - self.last_beat_ms >= lease_ms - 200
+        unheard = true_ms - self.last_beat_ms >= lease_ms + self.fence_late_ms - 200
         for process in list(self.processes.values()):
             if not process.alive:
                 continue
@@ -227,6 +252,7 @@ class Machine:
         self.boot += 1
         self.done.update(dict.fromkeys(self.processes))
         self.processes = {}
+        self.failed = {}
 
     def agent_crash(self) -> None:
         """Its processes run on. What it had not sent is lost; what is on disk is found again."""
@@ -253,4 +279,5 @@ class Machine:
         self.decided += 1
         if isinstance(event, events.TaskReaped):
             self.processes.pop(event.task, None)
+            self.failed.pop(event.task, None)
             self.done[event.task] = None

@@ -61,8 +61,10 @@ class World:
 
     # Entries
 
-    def send(self, event: AnyEvent, origin: Origin | None = None) -> Recorded:
-        record = self.driver.send(event, origin=origin)
+    def send(
+        self, event: AnyEvent, origin: Origin | None = None, *, term: int | None = None
+    ) -> Recorded:
+        record = self.driver.send(event, origin=origin, term=term)
         self.truth.look_at(record, self.true_ms)
         return record
 
@@ -102,24 +104,25 @@ class World:
         self.send(events.ClockAdvanced())
 
     def _beats(self, machine: Machine) -> bool:
-        return machine.reachable and machine.registered
+        return machine.heard(self.true_ms) and machine.registered
 
     # What goes well
 
     def agents(self) -> None:
         """Every agent that can: registers, obeys the plan, reports."""
         for machine in self.machines.values():
-            if machine.reachable and not machine.registered:
+            if not machine.heard(self.true_ms):
+                continue
+            if not machine.registered:
                 origin, event = machine.registration()
                 record = self.send(event, origin)
                 if not record.accepted:
                     raise CoreViolation("an agent may always register again", f"{record}")
                 machine.joined(record.result, self.true_ms)
-            if machine.reachable:
-                plan = host_plan(self.state, machine.name)
-                if self.rng.random() < 0.3:
-                    self.old_plans.append(plan)
-                machine.obey(plan, self.rng, self.true_ms)
+            plan = host_plan(self.state, machine.name)
+            if self.rng.random() < 0.3:
+                self.old_plans.append(plan)
+            machine.obey(plan, self.rng, self.true_ms)
             self.deliver(machine, self.rng.randrange(4) if not self.quiet else 100)
 
     def deliver(self, machine: Machine, count: int) -> None:
@@ -156,7 +159,7 @@ class World:
         about = (machine.name, machine.incarnation, process.key)
         machine.outbox.append(events.ProgressReported(*about, process.step))
         if process.step % 3 == 0:
-            path = f"/c/{process.step}-{process.generation}"
+            path = f"/c/{process.step}"
             machine.outbox.append(events.CheckpointBegun(*about, process.step, path))
             digest = f"{process.generation}/{process.step}/{process.index}"
             machine.outbox.append(
@@ -166,7 +169,9 @@ class World:
     # Who is there
 
     def add_machine(self, name: str) -> None:
-        self.machines[name] = Machine(name, self.rng.randrange(1, 4))
+        machine = Machine(name, self.rng.randrange(1, 4))
+        machine.fence_late_ms = self.rng.choice((0, 0, 600))
+        self.machines[name] = machine
 
     def submit(self) -> None:
         self.jobs += 1
@@ -183,7 +188,7 @@ class World:
             backoff_max_ms=2_000,
         )
         name = f"j{self.jobs}" if self.rng.random() < 0.8 else f"j{self.rng.randrange(1, 4)}"
-        if name in self.truth.ended and name not in self.state.jobs:
+        if name in self.truth.recoveries.ended and name not in self.state.jobs:
             return  # A forgotten job's name: its history would be mixed up with the new one's.
         self.ask(events.JobSubmitted(JobSpec(name, tuple(roles), policy), "me"))
 
@@ -223,6 +228,7 @@ class World:
         self.quiet = True
         for machine in self.machines.values():
             machine.connected = True
+            machine.reconnected_ms = 0
             if not machine.powered:
                 machine.power_on()
             machine.agent_up = True

@@ -1,0 +1,138 @@
+"""Where gangs were placed, and whether they may run there and then."""
+
+from __future__ import annotations
+
+from coord.core.placement import rooms_of
+from coord.core.state import State
+from coord.model import decisions, events
+from coord.model.entities import Gang, GangPhase, HostStatus
+from coord.model.entry import Recorded
+
+from .violation import CoreViolation
+
+WORKLESS = "a drained host gets no work, and stays drained over a new registration"
+
+
+class Placements:
+    """Which hosts take work and which gangs may start, told from the log alone."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.generations: dict[str, int] = {}
+        self.restored: dict[str, int] = {}
+        self.boots: dict[str, str] = {}
+        self.drained: dict[str, bool] = {}
+        """Host -> whether an operator wanted it; a notice is over with the next boot."""
+        self.quarantined: dict[str, None] = {}
+        self.deadlines: dict[str, int] = {}
+        self.not_before_ms: dict[str, int] = {}
+        self.unwanted: dict[str, str] = {}
+        """Gang or job -> why it must not start again."""
+
+    def look_at(self, record: Recorded) -> None:
+        if record.accepted and not record.duplicate_of:
+            self._take_event(record)
+        for decision in record.decisions:
+            self._take_decision(decision, record)
+        joined = [one.host for one in record.decisions if isinstance(one, decisions.HostJoined)]
+        placed = any(isinstance(one, decisions.TasksPlaced) for one in record.decisions)
+        if joined and not placed:  # A start may leave places that it had kept.
+            self._look_for_places_lost(joined[0], record.now_ms)
+        self._look_at_deadlines()
+
+    def _take_event(self, record: Recorded) -> None:
+        event = record.entry.event
+        if isinstance(event, events.DrainRequested):
+            self.drained[event.host] = True
+        elif isinstance(event, events.PreemptionNoticed):
+            if event.incarnation != self.state.hosts[event.host].incarnation:
+                raise CoreViolation("a notice counts in its incarnation alone", f"{event}")
+            self.drained.setdefault(event.host, False)
+        elif isinstance(event, events.HostRegistered):
+            if self.boots.get(event.host) != event.boot and not self.drained.get(event.host, True):
+                del self.drained[event.host]
+            self.boots[event.host] = event.boot
+        elif isinstance(event, events.JobCancelRequested):
+            self.unwanted[event.job] = "it was cancelled"
+
+    def _take_decision(self, decision: decisions.AnyDecision, record: Recorded) -> None:
+        if isinstance(decision, decisions.TasksPlaced):
+            self._look_at_placement(decision, record.now_ms)
+        elif isinstance(decision, decisions.HostReturned | decisions.HostRemoved):
+            self.drained.pop(decision.host, None)
+            self.quarantined.pop(decision.host, None)
+        elif isinstance(decision, decisions.HostQuarantined | decisions.TaskAbandoned):
+            self.quarantined[decision.host] = None
+        elif isinstance(decision, decisions.RestartScheduled):
+            self.not_before_ms[decision.gang] = decision.not_before_ms
+        elif isinstance(decision, decisions.IncidentOpened):
+            if decision.detail.startswith("exit code 93"):
+                self.unwanted[decision.gang] = "it asked not to be started again"
+        elif isinstance(
+            decision, decisions.JobCompleted | decisions.JobFailed | decisions.JobCancelled
+        ):
+            # Another job may have the name one day.
+            gone = [key for key in self.unwanted if key.split("/")[0] == decision.job]
+            for key in gone:
+                del self.unwanted[key]
+        elif isinstance(decision, decisions.GangStopped):
+            self.unwanted.pop(decision.gang, None)
+
+    def _look_at_placement(self, decision: decisions.TasksPlaced, now_ms: int) -> None:
+        if decision.generation <= self.generations.get(decision.job, 0):
+            raise CoreViolation("generations only grow", f"{decision}")
+        self.generations[decision.job] = decision.generation
+        if decision.restore_step < self.restored.get(decision.gang, -1):
+            raise CoreViolation("restore points never go back", f"{decision}")
+        self.restored[decision.gang] = decision.restore_step
+        gang = self.state.gangs[decision.gang]
+        role = self.state.jobs[decision.job].spec.role(gang.role)
+        smallest = role.smallest if role is not None and gang.index < 0 else 1
+        if len(decision.placements) < min(smallest, gang.desired):
+            raise CoreViolation("gangs are all or nothing", f"{decision}")
+        if now_ms < self.not_before_ms.pop(decision.gang, 0):
+            raise CoreViolation("a restart waits for its back-off", f"{decision} at {now_ms}")
+        for key in (decision.job, decision.gang):
+            if key in self.unwanted:
+                raise CoreViolation("who is not wanted stays away", self.unwanted[key])
+        for placement in decision.placements:
+            host = self.state.hosts[placement.host]
+            if host.host in self.drained:
+                raise CoreViolation(WORKLESS, f"{placement}")
+            if host.host in self.quarantined:
+                raise CoreViolation("a host with an unkillable task takes no work", f"{placement}")
+            if host.status != HostStatus.UP:
+                raise CoreViolation("only a host that is up takes work", f"{placement}")
+
+    def _look_at_deadlines(self) -> None:
+        """Of several notices the earliest deadline wins."""
+        for name, host in self.state.hosts.items():
+            before_ms, now_ms = self.deadlines.get(name, 0), host.drain_deadline_ms
+            if before_ms and now_ms > before_ms:
+                raise CoreViolation(
+                    "the earliest deadline wins", f"{name}: {before_ms} became {now_ms}"
+                )
+            self.deadlines[name] = now_ms
+
+    def _look_for_places_lost(self, name: str, now_ms: int) -> None:
+        """Whoever was interrupted on a host that comes back finds its place kept."""
+        host = self.state.hosts[name]
+        rooms = rooms_of(self.state)
+        if name not in rooms:
+            return
+        for gang in self.state.gangs.values():
+            if name not in gang.hosts or not self._comes_back(gang, now_ms):
+                continue
+            role = self.state.jobs[gang.job].spec.role(gang.role)
+            had = sum(1 for one in gang.hosts[: gang.desired] if one == name)
+            has = sum(1 for hold in gang.holds if hold.host == name and not hold.spare)
+            has += sum(1 for key in gang.live if self.state.tasks[key].host == name)
+            if role is not None and has < had and rooms[name].fits(role.resources):
+                raise CoreViolation(
+                    "a started gang keeps its holes", f"{gang.key} has {has} of {had} on {host}"
+                )
+
+    def _comes_back(self, gang: Gang, now_ms: int) -> bool:
+        if gang.phase == GangPhase.STOPPING:
+            return not gang.stop_final
+        return gang.phase == GangPhase.WAITING and now_ms < gang.holds_until_ms
