@@ -13,7 +13,7 @@ from coord.raft.journal import HardState
 from coord.raft.ports import Committed, Member, NotCommitted, ProposeOutcome, RaftStatus, Role
 from coord_sim.kernel import SimProcess
 from coord_sim.world.disk import SimDisk
-from coord_sim.world.outcome import Violation
+from coord_sim.world.violation import Violation
 
 ONE_LEADER = "a term has one leader"
 TERM_MONOTONE = "a node's term never goes back, not even over a crash"

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from coord.core.invariants import violations
 from coord.core.state import State
 from coord.model.entry import Recorded
 from coord.model.settings import Settings
@@ -29,9 +28,9 @@ from coord.store.ports import StorageCorrupt, StorageFull
 from coord_sim.kernel import Kernel, SimProcess, current_process
 from coord_sim.world.clock import SimClock
 from coord_sim.world.disk import SimDisk, SimEnvironment
-from coord_sim.world.outcome import Violation
 from coord_sim.world.peers import SimPeerNetwork, SimPeers
 from coord_sim.world.raft_checks import CATCHES_UP, HALTED, REFUSES_DAMAGE, RaftChecks
+from coord_sim.world.violation import Violation
 from coord_sim.world.watched import OnApplied, WatchedLog, WatchedNode
 
 T = TypeVar("T")
@@ -121,9 +120,10 @@ class SimServers:
         rules: frozenset[str] = ALL_RULES,
         directory: str,
         peers: SimPeers | None = None,
-        check_state: bool = True,
     ) -> None:
         self.kernel = kernel
+        self.count = count
+        """Of the first members."""
         self.rng = kernel.rng("servers")
         self.settings = settings if settings is not None else Settings()
         self.config = config if config is not None else ClusterTimings()
@@ -139,8 +139,6 @@ class SimServers:
         self.started: list[Callable[[int, Node], None]] = []
         """Called in the server's process once its node has started: to open its API."""
         self._directory = directory
-        self._check_state = check_state
-        self._checked: dict[int, None] = {}
         self._callbacks: list[OnApplied] = []
         self.peers.on_sent = self.checks.sent
         first = tuple(member_of(number) for number in range(1, count + 1))
@@ -184,7 +182,7 @@ class SimServers:
 
     def on_applied(self, callback: OnApplied) -> None:
         """`callback(n, records, state)` after every command applied on every node, and with no
-        records after a snapshot was installed."""
+        records after a snapshot was installed. A Violation that it raises ends the run."""
         self._callbacks.append(callback)
 
     # Processes
@@ -305,7 +303,8 @@ class SimServers:
     async def ask(
         self, n: int, question: Callable[[Node], Coroutine[Any, Any, T]], limit_s: float
     ) -> T | None:
-        """Have a node's own process work on a question; None when it dies or takes too long."""
+        """Have a node's own process work on a question; None when it dies or takes too long;
+        raises what the question raises."""
         server = self.all[n]
         node, process = server.node, server.process
         if node is None or process is None or not process.alive:
@@ -313,9 +312,14 @@ class SimServers:
         answer: asyncio.Future[T | None] = self.kernel.loop.create_future()
 
         async def work() -> None:
-            result = await question(node)
-            if not answer.done():
-                answer.set_result(result)
+            try:
+                result = await question(node)
+            except Exception as error:
+                if not answer.done():
+                    answer.set_exception(error)
+            else:
+                if not answer.done():
+                    answer.set_result(result)
 
         def died() -> None:
             if not answer.done():
@@ -488,21 +492,11 @@ class SimServers:
             self.counts["installs"] += 1
             self.checks.digest(number, meta.applied_index, meta.digest)
         self.kernel.trace.note("applied", index=meta.applied_index, digest=meta.digest)
-        if self._check_state:
-            self._check_invariants(number, state, bool(records))
-        for callback in self._callbacks:
-            callback(number, records, state)
-
-    def _check_invariants(self, number: int, state: State, entries: bool) -> None:
-        """After every command, on the node that applies it first; states that came about otherwise
-        (a snapshot, a restart) are looked at on their own, and at some indexes all are."""
-        index = state.meta.applied_index
-        if entries and index in self._checked and index % 64:
-            return
-        self._checked[index] = None
-        found = violations(state)
-        if found:
-            self.violated(Violation(found[0].partition(": ")[0], f"node {number}: {found}"))
+        try:
+            for callback in self._callbacks:
+                callback(number, records, state)
+        except Violation as violation:
+            self.violated(violation)
 
     def _refuse_silently_used(self, server: SimServer) -> None:
         """It started although a bit was turned over: what it has must still be right."""

@@ -1,0 +1,235 @@
+"""One seed of servers alone, under load and faults: the fast way to hunt what breaks raft."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import tempfile
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from coord.model.entry import Origin, Submission
+from coord.model.events import NoteAdded
+from coord.node.node import Node
+from coord.raft.rules import ALL_RULES
+from coord.raft.timings import RaftTimings
+from coord_sim.kernel import Kernel, Trace
+from coord_sim.world.peers import CHAOS
+from coord_sim.world.quiet import quiet_logs
+from coord_sim.world.raft_checks import HALTED
+from coord_sim.world.server_faults import FAULTS, heal_all
+from coord_sim.world.servers import ClusterTimings, SimServers
+from coord_sim.world.violation import Violation
+
+QUIET_S = 60.0
+"""So long may it take until all are level, once the last fault is healed."""
+MEMORY = Path("/dev/shm")
+
+
+class RaftOutcome(msgspec.Struct, frozen=True):
+    """How a seed ended; the same, to the byte, whenever it runs."""
+
+    seed: int
+    chaos: bool
+    digest: str
+    virtual_s: float
+    entries: int
+    acknowledged: int
+    broken: str = ""
+    """The property that does not hold; empty when all do."""
+    detail: str = ""
+    faults: dict[str, int] = {}
+    counts: dict[str, int] = {}
+
+    @property
+    def ok(self) -> bool:
+        return not self.broken
+
+
+class RaftSwarm(msgspec.Struct, frozen=True):
+    """What a seed has drawn."""
+
+    count: int
+    chaos: bool
+    weights: dict[str, int]
+    gap_s: float
+    rate_per_s: float
+    writers: int
+    keep_entries: int
+    snapshot_entries: int
+    quick: bool
+    """Elections follow on silence sooner, which makes more terms."""
+
+
+def draw(seed: int, chaos: bool | None = None) -> RaftSwarm:
+    """Needs nothing but its arguments."""
+    rng = random.Random(f"raft-swarm/{seed}")
+    breadth = rng.choice((0.2, 0.4, 1.0))
+    drawn_chaos = rng.random() < 0.5
+    weights = {
+        name: FAULTS[name].weight * rng.choice((1, 1, 3))
+        for name in sorted(FAULTS)
+        if rng.random() < breadth
+    }
+    return RaftSwarm(
+        count=rng.choice((3, 3, 3, 5)),
+        chaos=drawn_chaos if chaos is None else chaos,
+        weights=weights or {"server.crash": 1},
+        gap_s=rng.choice((0.3, 0.8, 2.0)),
+        rate_per_s=rng.choice((2.0, 8.0, 20.0)),
+        writers=rng.choice((1, 3)),
+        keep_entries=rng.choice((2, 10, 40)),
+        snapshot_entries=rng.choice((15, 60, 100_000)),
+        quick=rng.random() < 0.5,
+    )
+
+
+def raft_run(
+    seed: int,
+    rules: frozenset[str] = ALL_RULES,
+    *,
+    seconds: float = 60.0,
+    chaos: bool | None = None,
+    trace: Trace | None = None,
+) -> RaftOutcome:
+    """Load and faults for so many virtual seconds, then heal, and judge. `chaos` None: drawn."""
+    swarm = draw(seed, chaos)
+    with _directory() as directory, quiet_logs(), Kernel(seed, trace=trace) as kernel:
+        servers = SimServers(
+            kernel, count=swarm.count, config=_timings(swarm), rules=rules, directory=directory
+        )
+        run = _Run(kernel, servers, swarm, seconds)
+        broken = detail = ""
+        try:
+            kernel.run_until(run.main())
+            servers.check()
+        except Violation as violation:
+            first = servers.broken or violation
+            broken, detail = first.property, first.detail
+        except Exception as error:
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            broken = HALTED
+            detail = f"{type(error).__name__}: {error} in {where.name}"
+        return RaftOutcome(
+            seed=seed,
+            chaos=swarm.chaos,
+            digest=kernel.trace.digest,
+            virtual_s=round(kernel.now_s() - 1000.0, 3),
+            entries=max((index for index in servers.checks.digests), default=0),
+            acknowledged=servers.checks.acknowledged,
+            broken=broken,
+            detail=detail,
+            faults=dict(sorted(run.faults.items())),
+            counts={**servers.counts, **servers.peers.counts},
+        )
+
+
+class _Run:
+    def __init__(
+        self, kernel: Kernel, servers: SimServers, swarm: RaftSwarm, seconds: float
+    ) -> None:
+        self.faults: dict[str, int] = {}
+        self._kernel = kernel
+        self._servers = servers
+        self._swarm = swarm
+        self._until_s = kernel.now_s() + seconds
+
+    async def main(self) -> None:
+        servers, kernel = self._servers, self._kernel
+        await servers.start_all()
+        if self._swarm.chaos:
+            servers.peers.climate = msgspec.structs.replace(CHAOS)
+        writers = [kernel.start(self._write(number)) for number in range(self._swarm.writers)]
+        misfortunes = kernel.start(self._misfortunes())
+        await asyncio.gather(*writers, misfortunes)
+        await heal_all(servers)
+        await servers.caught_up(QUIET_S)
+        await servers.wait("a write is taken", lambda: servers.leader() is not None, QUIET_S)
+        await self._last_write()
+        await servers.caught_up(QUIET_S)
+
+    async def _write(self, number: int) -> None:
+        """Submit to any server, as a client does, sometimes to one that only thinks it leads."""
+        servers, rng = self._servers, self._kernel.rng(f"writer/{number}")
+        sequence = 0
+        while self._kernel.now_s() < self._until_s:
+            await asyncio.sleep(rng.expovariate(self._swarm.rate_per_s / self._swarm.writers))
+            running = servers.running()
+            if not running:
+                continue
+            leaders = [n for n in running if _leads(servers.node(n))]
+            chosen = rng.choice(leaders if leaders and rng.random() < 0.8 else running)
+            sequence += 1
+            origin = Origin(f"client:writer-{number}", 1, sequence, 0)
+            text = "x" * rng.randrange(0, 60)
+            note = NoteAdded(origin.actor, "raft", text)
+            node = servers.node(chosen)
+            process = servers.process(chosen)
+            if node is not None and process is not None:
+                process.call_soon(_submit, self._kernel, process, node, Submission(origin, note))
+
+    async def _misfortunes(self) -> None:
+        rng, swarm = self._kernel.rng("misfortunes"), self._swarm
+        names = list(swarm.weights)
+        weights = [swarm.weights[name] for name in names]
+        under_way: list[asyncio.Task[None]] = []
+        while self._kernel.now_s() < self._until_s:
+            await asyncio.sleep(rng.expovariate(1 / swarm.gap_s))
+            name = rng.choices(names, weights)[0]
+            self.faults[name] = self.faults.get(name, 0) + 1
+            self._kernel.trace.note("fault", name=name)
+            under_way = [task for task in under_way if not task.done()]
+            task = self._kernel.start(self._befall(name, rng))
+            under_way.append(task)
+            self._servers.check()
+        await asyncio.gather(*under_way)
+
+    async def _befall(self, name: str, rng: random.Random) -> None:
+        stream = random.Random(rng.random())
+        await FAULTS[name].inject(self._servers, stream)
+
+    async def _last_write(self) -> None:
+        servers = self._servers
+        before = servers.checks.acknowledged
+        await servers.wait(
+            "a leader's entry is acknowledged",
+            lambda: servers.checks.acknowledged > before,
+            QUIET_S,
+        )
+
+
+def _submit(kernel: Kernel, process: object, node: Node, submission: Submission) -> None:
+    kernel.loop.create_task(node.submit(submission, 3.0))
+
+
+def _leads(node: Node | None) -> bool:
+    return node is not None and node.leading
+
+
+def _timings(swarm: RaftSwarm) -> ClusterTimings:
+    plain = ClusterTimings(snapshot_entries=swarm.snapshot_entries)
+    raft = msgspec.structs.replace(plain.raft, keep_entries=swarm.keep_entries)
+    if swarm.quick:
+        raft = RaftTimings(
+            tick_ms=50,
+            heartbeat_ms=150,
+            notice_ms=10,
+            election_min_ms=500,
+            election_max_ms=1_000,
+            orphan_min_ms=100,
+            orphan_max_ms=250,
+            keep_entries=swarm.keep_entries,
+        )
+    return msgspec.structs.replace(plain, raft=raft)
+
+
+@contextmanager
+def _directory() -> Iterator[str]:
+    """For snapshot files; in memory where that can be had."""
+    where = MEMORY if MEMORY.is_dir() else None
+    with tempfile.TemporaryDirectory(dir=where, prefix="coord-sim-") as directory:
+        yield directory
