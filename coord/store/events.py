@@ -10,7 +10,7 @@ from coord.model.entry import Recorded
 from coord.sites import reach
 from coord.store.environment import Environment, ReadTransaction, Row
 from coord.store.ports import REJOIN, StorageCorrupt
-from coord.store.rows import decode_entry, encode_entry, index_key, row_key, split_row
+from coord.store.rows import check_entry, decode_entry, encode_entry, index_key, row_key, split_row
 from coord.store.snapshot import SnapshotHeader, SnapshotReader, verify_snapshot, write_snapshot
 
 _INDEX = struct.Struct(">Q")
@@ -150,12 +150,13 @@ class LmdbEventStore:
             )
         self.flush()
         cluster = self._environment.identity.cluster
+        where = f"{self._environment.path}/data.mdb"
         reading = contextlib.ExitStack()
         transaction = reading.enter_context(self._environment.read_transaction())
 
         def write(path: str) -> None:
             with reading:
-                _write(path, cluster, transaction)
+                _write(path, cluster, where, transaction)
 
         return write
 
@@ -194,8 +195,9 @@ class LmdbEventStore:
         return decode_entry(f"{self._environment.path}/data.mdb", key, value)
 
 
-def _write(path: str, cluster: str, transaction: ReadTransaction) -> None:
-    """A snapshot of what the transaction sees, which ends with a state that covers every entry."""
+def _write(path: str, cluster: str, where: str, transaction: ReadTransaction) -> None:
+    """A snapshot of what the transaction sees, which ends with a state that covers every entry.
+    Raises StorageCorrupt rather than hand a damaged entry on to the peers."""
 
     def number(key: bytes) -> int:
         return _number(transaction.get("store_meta", key))
@@ -213,8 +215,14 @@ def _write(path: str, cluster: str, transaction: ReadTransaction) -> None:
         header,
         transaction.get("store_meta", _BASE_STATE) or b"",
         transaction.range("state", b"", b""),
-        transaction.range("events", b"", b""),
+        _checked(where, transaction.range("events", b"", b"")),
     )
+
+
+def _checked(where: str, entries: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+    for key, value in entries:
+        check_entry(where, key, value)
+        yield key, value
 
 
 def _number(stored: bytes | None) -> int:

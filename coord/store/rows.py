@@ -30,15 +30,22 @@ def encode_entry(record: Recorded) -> bytes:
 
 def decode_entry(where: str, key: bytes, value: bytes) -> Recorded:
     """The inverse; StorageCorrupt names `where` and the index."""
-    encoded = value[_CRC.size :]
+    check_entry(where, key, value)
     try:
-        if value[: _CRC.size] != _CRC.pack(zlib.crc32(encoded)):
-            raise MalformedMessage("its checksum does not match")
-        return decode_recorded(encoded)
+        return decode_recorded(value[_CRC.size :])
     except MalformedMessage as error:
-        raise StorageCorrupt(
-            f"{where}, entry {_INDEX.unpack(key)[0]}: {error}; stop this server and {REJOIN}"
-        ) from error
+        raise _corrupt(where, key, str(error)) from error
+
+
+def check_entry(where: str, key: bytes, value: bytes) -> None:
+    """Raises StorageCorrupt, naming `where` and the index, for an entry that is not as written."""
+    if value[: _CRC.size] != _CRC.pack(zlib.crc32(memoryview(value)[_CRC.size :])):
+        raise _corrupt(where, key, "its checksum does not match")
+
+
+def _corrupt(where: str, key: bytes, why: str) -> StorageCorrupt:
+    index = _INDEX.unpack(key)[0]
+    return StorageCorrupt(f"{where}, entry {index}: {why}; stop this server and {REJOIN}")
 
 
 def row_key(table: str, name: str) -> tuple[bytes, bytes]:

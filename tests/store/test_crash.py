@@ -74,6 +74,22 @@ def test_a_damaged_entry_is_named(tmp_path: Path) -> None:
     environment.close()
 
 
+def test_a_damaged_entry_is_not_handed_on(tmp_path: Path) -> None:
+    """A snapshot would bring it to a peer whose own data is whole."""
+    environment = Environment.open(str(tmp_path / "node"), identity=IDENTITY)
+    store = LmdbEventStore(environment)
+    store.append(records(1, 3), 1)
+    store.put_state({})
+    key = (2).to_bytes(8, "big")
+    stored = environment.get("events", key)
+    assert stored is not None
+    environment.stage("events", key, stored[:-1] + bytes([stored[-1] ^ 1]))
+    write = store.begin_snapshot()
+    with pytest.raises(StorageCorrupt, match="entry 2: its checksum does not match"):
+        write(str(tmp_path / "snapshot"))
+    environment.close()
+
+
 @pytest.mark.parametrize("lost", [1, 2, 3])
 def test_a_missing_entry_is_named(tmp_path: Path, lost: int) -> None:
     """A reader must not take what a damaged page hides for the end of the log."""
