@@ -80,8 +80,9 @@ def aligned(good: Sequence[Recorded], bad: Sequence[Recorded]) -> list[Pair]:
             partner = moved_bad.get(other, -1)
             mark = Mark.NEW if partner < 0 else Mark.MOVED
             pairs.append(Pair(mark, bad=begin + other, partner=_shifted(partner, begin)))
-    last = max((at for at, pair in enumerate(pairs) if pair.bad >= 0), default=-1)
-    return pairs[: last + 1]
+    # The bad order ends where it broke: what the good one did after that is compared with nothing.
+    last = max((pair.good for pair in pairs if pair.mark is not Mark.GONE), default=-1)
+    return [pair for pair in pairs if pair.good <= last]
 
 
 def first_outcome(

@@ -72,6 +72,10 @@ class Finding(msgspec.Struct, frozen=True):
     """How often it was met."""
     schedules_so_far: int = 0
     cpu_s: float = 0.0
+    origin: Schedule | None = None
+    """The schedule as it was found in the log explored, once `incident` is a smaller one."""
+    shrunk: bool = False
+    """Nothing more can be taken away."""
 
     @property
     def sentence(self) -> str:

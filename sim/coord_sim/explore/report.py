@@ -82,8 +82,8 @@ def _heading(finding: FindingTold, width: int, paint: Paint) -> list[str]:
     )
     if finding.entries < finding.entries_before:
         met += f"; shrunk from {finding.entries_before:,} entries to {finding.entries:,}"
-    if not finding.shrunk_to_the_end:
-        met += ", and no further before the budget ended"
+    if not finding.shrunk:
+        met += "; not shrunk to the end"
     where = f"{finding.detail}, after entry {finding.broken_at} of the bad order"
     return [title, *_wrapped(where, width), *_wrapped(met, width)]
 
@@ -199,9 +199,17 @@ def opening_text(report: Report) -> str:
     entries = count_text(report.entries, "entry", "entries")
     return (
         f"{report.file}: {cluster}{version}{entries} from {report.first_index} on over "
-        f"{clock_text(report.lasted_ms)}, {report.verified:,} verified; seed {report.seed}, "
+        f"{clock_text(report.lasted_ms)}, {_verified_text(report)}; seed {report.seed}, "
         f"budget {report.budget}"
     )
+
+
+def _verified_text(report: Report) -> str:
+    if report.verified == report.entries_in_file:
+        return "every digest verified"
+    if not report.verified:
+        return "not verified: no digests recorded"
+    return f"{report.verified:,} of {report.entries_in_file:,} digests verified"
 
 
 def summary_text(report: Report, width: int = 0, colour: bool = False) -> str:
@@ -245,6 +253,11 @@ def permille_text(permille: int) -> str:
     return f"{permille // 10}.{permille % 10}%"
 
 
+def times_text(count: int) -> str:
+    """`once`, `14 times`."""
+    return "once" if count == 1 else f"{count:,} times"
+
+
 # Page
 
 
@@ -259,6 +272,7 @@ def page(report: Report) -> str:
         clock=clock_text,
         count=count_text,
         permille=permille_text,
+        times=times_text,
         tint=lambda what: TINTS.get(what, "plain"),
         folded=_folded_text,
     )

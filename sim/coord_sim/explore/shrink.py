@@ -28,28 +28,22 @@ TRIALS = 2_000
 """Executions that shrinking one finding may take unless told otherwise."""
 
 
-class Shrunk(msgspec.Struct, frozen=True):
-    """The smallest example, what it took, and whether nothing more could be taken away."""
-
-    finding: Finding
-    trials: int
-    complete: bool
-
-
 def shrink(
     finding: Finding,
     execute: Execute,
     trials: int = TRIALS,
     go_on: Callable[[], bool] = lambda: True,
-) -> Shrunk:
+) -> Finding:
     """Shrink with at most so many executions, and for as long as `go_on` says.
+
+    `Finding.shrunk` then says whether nothing more could be taken away.
 
     `execute` is `coord_sim.explore.execute.execute` or behaves so. A finding that does not break
     when executed again, which no deterministic execution does, is returned as it is.
     """
     shrinker = _Shrinker(finding, execute, trials, go_on)
     complete = shrinker.run()
-    return Shrunk(shrinker.finding(), shrinker.trials, complete)
+    return shrinker.finding(complete)
 
 
 class _Spent(Exception):
@@ -68,7 +62,6 @@ class _Shrinker:
         self._schedule = finding.schedule
         self._run = finding.run
         self._seen: dict[bytes, None] = {}
-        self.trials = 0
 
     def run(self) -> bool:
         """Until no step helps any more; False when executions ran out before."""
@@ -88,7 +81,7 @@ class _Shrinker:
             return False
         return True
 
-    def finding(self) -> Finding:
+    def finding(self, complete: bool) -> Finding:
         """What it has come to, with the key that it has now."""
         violation = self._run.violation
         key = Key(
@@ -103,6 +96,8 @@ class _Shrinker:
             incident=self._incident,
             schedule=self._schedule,
             run=self._run,
+            origin=self._finding.origin or self._finding.schedule,
+            shrunk=complete,
         )
 
     def _size(self) -> tuple[int, bytes]:
@@ -118,7 +113,6 @@ class _Shrinker:
         if self._left <= 0 or not self._go_on():
             raise _Spent
         self._left -= 1
-        self.trials += 1
         run = self._execute(incident, schedule)
         if run.violation is None or run.violation.sentence != self._finding.sentence:
             return False

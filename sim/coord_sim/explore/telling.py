@@ -11,7 +11,7 @@ from coord.core.state import State
 from coord.model.entry import Recorded
 
 from .alignment import Mark, Outcome, Pair, aligned, first_outcome
-from .changes import ChangeTold, change_told
+from .change_words import ChangeTold, change_told
 from .findings import Finding, Status
 from .found import Progress, StrategyProgress
 from .order import PartialOrder
@@ -89,7 +89,8 @@ class FindingTold(msgspec.Struct, frozen=True, omit_defaults=True):
     """The first event of both orders of which something else was made."""
     repeat: str = ""
     files: tuple[str, ...] = ()
-    shrunk_to_the_end: bool = True
+    shrunk: bool = False
+    """Nothing more can be taken away."""
 
 
 class Coverage(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -117,7 +118,10 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     coord_version: str
     first_index: int
     entries: int
+    """Those that were taken apart."""
+    entries_in_file: int
     verified: int
+    """Of the whole file."""
     lasted_ms: int
     seed: int
     budget: str
@@ -138,7 +142,6 @@ def finding_told(
     *,
     repeat: str = "",
     files: tuple[str, ...] = (),
-    shrunk_to_the_end: bool = True,
 ) -> FindingTold:
     """Both orders side by side, what was changed, and why it may be."""
     incident, run = finding.incident, finding.run
@@ -173,7 +176,7 @@ def finding_told(
         first_bad=told_bad.entry(outcome.bad),
         repeat=repeat,
         files=files,
-        shrunk_to_the_end=shrunk_to_the_end,
+        shrunk=finding.shrunk,
     )
 
 
@@ -239,7 +242,7 @@ def _entry(record: Recorded, lines: list[Line]) -> Entry:
 
 
 def _words(line: Line) -> str:
-    return "  ".join(word for word in (line.subject, line.text) if word)
+    return " ".join(word for word in (line.subject, line.text) if word)
 
 
 def _row(pair: Pair, good: _Teller, bad: _Teller, outcome: Outcome) -> Row:

@@ -152,11 +152,17 @@ def _questions(
         ),
         Question(
             "Does another entry come after the one and before the other?",
-            f"no: none of the {between} between them"
-            if between
-            else "no: there is none between them",
+            _none_between(late + 1, between, incident),
         ),
     )
+
+
+def _none_between(first: int, count: int, incident: Incident) -> str:
+    if not count:
+        return "no: there is none between them"
+    if count == 1:
+        return f"no: entry {incident.index(first)} between them does not"
+    return f"no: none of the {count} between them does"
 
 
 def _same_actor(one: Recorded, other: Recorded) -> str:
