@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from coord.core.state import LIVE_HOST, State
 from coord.model.entities import Gang, Task, TaskStatus
 from coord.model.plans import Action, HostPlan, TaskOrder
@@ -9,6 +11,9 @@ from coord.model.spec import RoleSpec
 
 DEFAULT_PORT = 29_500
 """For a rendezvous host that offers no ports; torchrun's own default."""
+
+KEPT_FROM = 32
+"""Ranks from which on a gang's seating is not worked out anew for every host."""
 
 _TO_RUN = (TaskStatus.PLACED, TaskStatus.RUNNING)
 
@@ -24,13 +29,42 @@ def host_plan(state: State, name: str) -> HostPlan:
     return HostPlan(name, host.incarnation, host.plan_version, orders)
 
 
-class Seats:
-    """How the ranks of a gang lie on one host: looked up once a plan, not once a task."""
+class Seats(NamedTuple):
+    """How the ranks of a gang lie on one host."""
 
-    def __init__(self, gang: Gang, host: str) -> None:
-        here = [rank for rank, name in enumerate(gang.hosts) if name == host]
-        self.local_ranks = {rank: local_rank for local_rank, rank in enumerate(here)}
-        self.group_rank = list(dict.fromkeys(gang.hosts)).index(host)
+    local_ranks: dict[int, int]
+    """Rank -> its number among those of this host."""
+    group_rank: int
+    """The host's number among the gang's, in the order of their first ranks."""
+
+
+class Seating:
+    """How the ranks of a gang lie on all of its hosts."""
+
+    def __init__(self, hosts: tuple[str, ...]) -> None:
+        self.hosts = hosts
+        self._by_host: dict[str, Seats] = {}
+        for rank, name in enumerate(hosts):
+            seats = self._by_host.get(name)
+            if seats is None:
+                seats = self._by_host[name] = Seats({}, len(self._by_host))
+            seats.local_ranks[rank] = len(seats.local_ranks)
+
+    def on(self, host: str) -> Seats:
+        return self._by_host[host]
+
+
+def _seats(state: State, gang: Gang, host: str) -> Seats:
+    """A large gang's seating is kept: every one of its hosts asks for its plan, and looking through
+    all ranks for each of them took most of the time that a restart of 2,048 hosts cost."""
+    if len(gang.hosts) < KEPT_FROM:
+        return Seating(gang.hosts).on(host)
+    known: Seating | None = state.seatings.get(gang.key)
+    if known is None or known.hosts is not gang.hosts:
+        known = Seating(gang.hosts)
+        kept = {key: one for key, one in state.seatings.items() if key in state.gangs}
+        state.seatings = {**kept, gang.key: known}
+    return known.on(host)
 
 
 def _order(state: State, task: Task, host: str, seats: dict[str, Seats]) -> TaskOrder:
@@ -48,7 +82,7 @@ def _order(state: State, task: Task, host: str, seats: dict[str, Seats]) -> Task
             exclusive=role.exclusive if role else False,
         )
     if gang.key not in seats:
-        seats[gang.key] = Seats(gang, host)
+        seats[gang.key] = _seats(state, gang, host)
     return TaskOrder(
         task=task.key,
         job=task.job,

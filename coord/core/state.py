@@ -92,6 +92,10 @@ _STATE_DECODER = msgspec.msgpack.Decoder(dict[str, dict[str, bytes]])
 class State:
     """The tables, and beside them indexes that follow from the tables (`_derive`)."""
 
+    seatings: dict[str, Any] = {}
+    """How large gangs lie on their hosts (`plans.Seating`), kept while they are placed so. Replaced
+    and never edited, so that copies may share it."""
+
     def __init__(self) -> None:
         self.meta = Meta()
         self.hosts: Table[Host] = Table()
