@@ -1,0 +1,1 @@
+"""A model of large fleets over weeks: the real core, and hosts that fail as hosts do."""
