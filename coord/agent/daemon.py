@@ -191,9 +191,16 @@ class Daemon:
                 # Nobody knows for how long they may run.
                 deadline = asyncio.get_running_loop().time()
         elif exclusive:
-            lease_s = self._channel.settings.lease_ms / 1000
-            self._ports.lease.write(deadline, fence.fence_before(deadline, lease_s).kill_at)
+            self._keep_deadline(deadline)
         return deadline
+
+    def _keep_deadline(self, deadline: float) -> None:
+        lease_s = self._channel.settings.lease_ms / 1000
+        try:
+            self._ports.lease.write(deadline, fence.fence_before(deadline, lease_s).kill_at)
+        except OSError as error:
+            # The one on disk is earlier: keeper and successor end the tasks too early, not late.
+            log.error("cannot keep the lease deadline; trying again", error=str(error))
 
     async def _watch_fence(self) -> None:
         """Looks at the fence when it is due; sleeps while there is nothing exclusive."""

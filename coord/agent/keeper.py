@@ -141,7 +141,12 @@ class Keeper:
             if learned.status is None and not learned.final and waited_s < REAP_WAIT_S:
                 continue
             fenced = watched.task in self._fenced
-            self._notes.write(watched.task, Note(learned.status, fenced))
+            try:
+                self._notes.write(watched.task, Note(learned.status, fenced))
+            except OSError:
+                # A full disk, and our log is on it. Tried again with each look; whoever else is
+                # watched must not go unwatched for it.
+                continue
             del self._watched[watched.pidfd]
             os.close(watched.pidfd)
 

@@ -82,6 +82,21 @@ def test_an_agent_that_is_back_in_time_keeps_its_exclusive_task(host: Host) -> N
     assert not gone(pid)
 
 
+def test_the_keeper_outlives_a_disk_that_takes_no_note(host: Host) -> None:
+    """It goes on watching, and notes how the task ended as soon as it can."""
+    (pid,) = with_a_running_task_of(host, "import time\ntime.sleep(999)")
+    host.until(lambda: _watches(host, pid))
+    host.kill()
+    (host.data / "exits").write_text("in the way")
+    os.kill(pid, signal.SIGKILL)
+    host.until(lambda: read_entry(pid) is None)
+    looks_until = time.monotonic() + 2 * keeper.LOOK_S
+    host.until(lambda: time.monotonic() > looks_until)
+    assert keeper.is_there(host.data)
+    (host.data / "exits").unlink()
+    host.until(lambda: list((host.data / "exits").glob("*.json")))
+
+
 @pytest.mark.parametrize("code", [0, 4])
 def test_how_a_task_ended_without_its_agent_is_known(host: Host, tmp_path: Path, code: int) -> None:
     """Success and failure are told apart though nobody of ours was the parent, and though it was
