@@ -86,7 +86,7 @@ class Client:
 
     async def __aenter__(self) -> Self:
         self._open_writer = Writer(self._write_ring, self._dialer, self._hello, self._rng)
-        self._open_http = Http(self._read_ring, self.actor, self._rng, self._learn)
+        self._open_http = Http(self._read_ring, self.actor, self._rng, self.learn_servers)
         return self
 
     async def __aexit__(
@@ -279,11 +279,13 @@ class Client:
         """Have the server that answers write a snapshot and shorten its journal."""
         await self._change("POST", "/v1/cluster/snapshot", {})
 
-    # Inside
-
-    def _learn(self, api_addresses: list[str]) -> None:
+    def learn_servers(self, api_addresses: list[str]) -> None:
+        """Ask these members from now on, besides the servers given. Every answer to a read names
+        them by itself; for programs that hear of them in another way."""
         self._read_ring.learn(api_addresses)
         self._write_ring.learn(api_addresses)
+
+    # Inside
 
     def _http(self) -> Http:
         if self._open_http is None:
