@@ -21,8 +21,9 @@ from coord_sim.kernel import Kernel, Trace
 from coord_sim.world.peers import CHAOS
 from coord_sim.world.quiet import quiet_logs
 from coord_sim.world.raft_checks import HALTED
+from coord_sim.world.server import ClusterTimings
 from coord_sim.world.server_faults import FAULTS, heal_all
-from coord_sim.world.servers import ClusterTimings, SimServers
+from coord_sim.world.servers import SimServers
 from coord_sim.world.violation import Violation
 
 QUIET_S = 60.0

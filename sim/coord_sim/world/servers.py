@@ -12,96 +12,36 @@ import os
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-import msgspec
-
 from coord.core.state import State
 from coord.model.entry import Recorded
 from coord.model.settings import Settings
-from coord.node.config import Intervals, Limits, NodeConfig, Retention
+from coord.node.config import NodeConfig
 from coord.node.node import Node
 from coord.raft.ports import Committed, Member, RaftStatus
 from coord.raft.rules import ALL_RULES
-from coord.raft.timings import RaftTimings
 from coord.store.environment import Identity
 from coord.store.events import LmdbEventStore
 from coord.store.ports import StorageCorrupt, StorageFull
 from coord_sim.kernel import Kernel, SimProcess, current_process
 from coord_sim.world.clock import SimClock
 from coord_sim.world.disk import SimDisk, SimEnvironment
-from coord_sim.world.peers import SimPeerNetwork, SimPeers
+from coord_sim.world.peers import SimPeers
 from coord_sim.world.raft_checks import CATCHES_UP, HALTED, REFUSES_DAMAGE, RaftChecks
+from coord_sim.world.server import (
+    CLUSTER,
+    ClusterTimings,
+    ServerEnded,
+    SimServer,
+    member_of,
+)
 from coord_sim.world.violation import Violation
 from coord_sim.world.watched import OnApplied, WatchedLog, WatchedNode
 
+__all__ = ["CLUSTER", "ClusterTimings", "ServerEnded", "SimServer", "SimServers", "member_of"]
+
 T = TypeVar("T")
-CLUSTER = "sim"
 RESTART_S = (0.5, 3.0)
 """A supervisor starts a server that has ended after a time drawn from here."""
-
-
-class ClusterTimings(msgspec.Struct, frozen=True):
-    """The clockwork of simulated servers, slower than in production so that a virtual second costs
-    little, and with snapshots often."""
-
-    raft: RaftTimings = RaftTimings(
-        tick_ms=100,
-        heartbeat_ms=400,
-        notice_ms=20,
-        election_min_ms=1_500,
-        election_max_ms=3_000,
-        orphan_min_ms=200,
-        orphan_max_ms=700,
-        keep_entries=20,
-    )
-    intervals: Intervals = Intervals(
-        tick_s=0.2,
-        frame_s=1.0,
-        idle_clock_s=1.0,
-        resend_s=3.0,
-        state_s=2.0,
-        digest_s=3.0,
-        invariants_s=1e9,
-        propose_s=5.0,
-        read_retry_s=1.0,
-        keep_s=3.0,
-    )
-    limits: Limits = Limits(command_apply_s=0)
-    retention: Retention = Retention(max_entries=400)
-    snapshot_entries: int = 60
-    snapshot_bytes: int = 1 << 20
-
-
-class ServerEnded(Exception):
-    """A node halted; `__cause__` says why."""
-
-
-class SimServer:
-    """One machine: its disk and its clock, and its process while it runs."""
-
-    def __init__(self, number: int, disk: SimDisk, clock: SimClock, members: tuple[Member, ...]):
-        self.number = number
-        self.disk = disk
-        self.clock = clock
-        self.members = members
-        """The first configuration; empty for one that joins later."""
-        self.process: SimProcess | None = None
-        self.network: SimPeerNetwork | None = None
-        self.node: Node | None = None
-        """Once it has started."""
-        self.wanted = False
-        """It should run, and is started again when it ends."""
-        self.refused = ""
-        """Why it does not start on its data; it waits to be replaced."""
-        self.removed = False
-        self.starts = 0
-
-    @property
-    def member(self) -> Member:
-        return member_of(self.number)
-
-    @property
-    def running(self) -> bool:
-        return self.process is not None and self.process.alive
 
 
 class SimServers:
@@ -294,10 +234,12 @@ class SimServers:
     async def ask_leader(
         self, question: Callable[[Node], Coroutine[Any, Any, T]], limit_s: float
     ) -> T | None:
-        """What the leader answers; None when there is none, or it does not answer."""
-        leader = self.leader()
-        if leader is None:
-            return None
+        """What the leader answers; None when there is none so long, or it does not answer."""
+        until_s = self.kernel.now_s() + limit_s
+        while (leader := self.leader()) is None:
+            if self.kernel.now_s() >= until_s:
+                return None
+            await asyncio.sleep(0.1)
         return await self.ask(leader.config.node, question, limit_s)
 
     async def ask(
@@ -534,8 +476,3 @@ class SimServers:
     def _restart(self, server: SimServer) -> None:
         if server.wanted:
             self.start(server.number)
-
-
-def member_of(number: int) -> Member:
-    """The addresses of a simulated server."""
-    return Member(number, f"sim-{number}:7", f"sim-{number}")

@@ -1,0 +1,86 @@
+"""One simulated server: its clockwork, its machine, its addresses."""
+
+from __future__ import annotations
+
+import msgspec
+
+from coord.node.config import Intervals, Limits, Retention
+from coord.node.node import Node
+from coord.raft.ports import Member
+from coord.raft.timings import RaftTimings
+from coord_sim.kernel import SimProcess
+from coord_sim.world.clock import SimClock
+from coord_sim.world.disk import SimDisk
+from coord_sim.world.peers import SimPeerNetwork
+
+CLUSTER = "sim"
+
+
+class ClusterTimings(msgspec.Struct, frozen=True):
+    """The clockwork of simulated servers, slower than in production so that a virtual second costs
+    little, and with snapshots often."""
+
+    raft: RaftTimings = RaftTimings(
+        tick_ms=100,
+        heartbeat_ms=400,
+        notice_ms=20,
+        election_min_ms=1_500,
+        election_max_ms=3_000,
+        orphan_min_ms=200,
+        orphan_max_ms=700,
+        keep_entries=20,
+    )
+    intervals: Intervals = Intervals(
+        tick_s=0.2,
+        frame_s=1.0,
+        idle_clock_s=1.0,
+        resend_s=3.0,
+        state_s=2.0,
+        digest_s=3.0,
+        invariants_s=1e9,
+        propose_s=5.0,
+        read_retry_s=1.0,
+        keep_s=3.0,
+    )
+    limits: Limits = Limits(command_apply_s=0)
+    retention: Retention = Retention(max_entries=400)
+    snapshot_entries: int = 60
+    snapshot_bytes: int = 1 << 20
+
+
+class ServerEnded(Exception):
+    """A node halted; `__cause__` says why."""
+
+
+class SimServer:
+    """One machine: its disk and its clock, and its process while it runs."""
+
+    def __init__(self, number: int, disk: SimDisk, clock: SimClock, members: tuple[Member, ...]):
+        self.number = number
+        self.disk = disk
+        self.clock = clock
+        self.members = members
+        """The first configuration; empty for one that joins later."""
+        self.process: SimProcess | None = None
+        self.network: SimPeerNetwork | None = None
+        self.node: Node | None = None
+        """Once it has started."""
+        self.wanted = False
+        """It should run, and is started again when it ends."""
+        self.refused = ""
+        """Why it does not start on its data; it waits to be replaced."""
+        self.removed = False
+        self.starts = 0
+
+    @property
+    def member(self) -> Member:
+        return member_of(self.number)
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.alive
+
+
+def member_of(number: int) -> Member:
+    """The addresses of a simulated server."""
+    return Member(number, f"sim-{number}:7", f"sim-{number}")
