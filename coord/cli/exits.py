@@ -22,6 +22,8 @@ class Exit(enum.IntEnum):
     """The request may or may not have happened."""
     INCOMPLETE = 5
     """Replay only: all that is in the file reproduced the record, but its end is missing."""
+    FOUND = 6
+    """Taking an incident apart only: something breaks in another order."""
     INTERRUPTED = 130
 
 
@@ -33,6 +35,7 @@ Exit codes:
   3  no server could be reached in time; nothing was changed
   4  outcome unknown: the request may have happened, as the message says
   5  replay only: the file is cut off; what is there reproduced the record
+  6  sim explore only: something was found
   130  interrupted with Ctrl-C
 """
 

@@ -75,7 +75,7 @@ def event_text(incident: Incident, position: int) -> str:
 
 def _named(record: Recorded) -> str:
     event = record.entry.event
-    subject = said_of_event(event).subject
+    subject = "" if isinstance(event, ClockAdvanced) else said_of_event(event).subject
     return f"{type(event).__name__} {subject}".rstrip()
 
 

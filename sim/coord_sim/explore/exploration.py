@@ -25,7 +25,9 @@ INLINE_BYTES = 1_500
 class Search(Protocol):
     """What yields executions that break something, and says how far it is."""
 
-    def run(self) -> Iterator[Found]: ...
+    def run(self, tick: Callable[[], None]) -> Iterator[Found]:
+        """`tick` is called now and then, whether or not anything is found."""
+        ...
 
     def progress(self) -> Progress: ...
 
@@ -55,18 +57,18 @@ class Exploration:
         confirmer: Confirmer | None = None,
     ) -> None:
         self._span = span
-        self._asked = asked
+        self.asked = asked
         self._search = search
         self._execute = execute
         self._confirmer = confirmer
         self.findings = Findings(span.incident)
         self.interrupted = False
 
-    def search(self) -> Iterator[Finding]:
+    def search(self, tick: Callable[[], None] = lambda: None) -> Iterator[Finding]:
         """Every finding that is the first of its kind, as it is found. Until it is stopped by
         KeyboardInterrupt, which `interrupted` then says."""
         try:
-            for found in self._search.run():
+            for found in self._search.run(tick):
                 finding = self.findings.add(found)
                 if finding is not None:
                     yield finding
@@ -75,6 +77,10 @@ class Exploration:
 
     def progress(self) -> Progress:
         return self._search.progress()
+
+    def opening(self) -> Report:
+        """The report before anything was tried."""
+        return self._report(())
 
     def report(
         self,
@@ -86,9 +92,13 @@ class Exploration:
         original = len(self._span.incident.records)
         shrunk: list[Finding] = []
         found = list(self.findings)
-        for done, finding in enumerate(found):
-            shrinking(done, len(found))
-            shrunk.append(shrink(finding, self._execute, trials, go_on))
+        try:
+            for done, finding in enumerate(found):
+                shrinking(done, len(found))
+                shrunk.append(shrink(finding, self._execute, trials, go_on))
+        except KeyboardInterrupt:
+            self.interrupted = True
+            shrunk += found[len(shrunk) :]
         kept = confirmed(merged(shrunk), self._confirmer)
         told = tuple(
             self._told(finding, number, original) for number, finding in enumerate(kept, 1)
@@ -97,19 +107,19 @@ class Exploration:
 
     def _told(self, finding: Finding, number: int, original: int) -> FindingTold:
         files: tuple[str, ...] = ()
-        if self._asked.out is not None:
-            directory = self._asked.out / f"finding-{number}"
+        if self.asked.out is not None:
+            directory = self.asked.out / f"finding-{number}"
             files = write_finding(directory, finding)
             repeat = repeat_command(str(directory / "incident.log"), directory / "schedule.json")
         else:
             schedule = finding.origin or finding.schedule
             file = self._span.incident.name
-            repeat = repeat_command(file, schedule, self._asked.repeat_options)
+            repeat = repeat_command(file, schedule, self.asked.repeat_options)
         return finding_told(finding, number, original, repeat=repeat, files=files)
 
     def _report(self, findings: tuple[FindingTold, ...]) -> Report:
         incident, progress = self._span.incident, self.progress()
-        timed = self._asked.schedules is None
+        timed = self.asked.schedules is None
         notes = (*self._span.notes, *((progress.note,) if progress.note else ()))
         return Report(
             file=incident.name,
@@ -120,8 +130,8 @@ class Exploration:
             entries_in_file=self._span.entries,
             verified=self._span.verified,
             lasted_ms=incident.records[-1].now_ms - incident.records[0].now_ms,
-            seed=self._asked.seed,
-            budget=self._asked.budget_text,
+            seed=self.asked.seed,
+            budget=self.asked.budget_text,
             schedules=progress.schedules,
             findings=findings,
             coverage=coverage_told(progress, timed),

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from coord.model.events import AnyEvent, JobSubmitted
+from coord.model.events import AnyEvent, HostRegistered, JobSubmitted
 from coord.model.spec import JobSpec, RoleSpec
 
 NAMES = (
@@ -40,6 +40,41 @@ def plainer_events(event: AnyEvent) -> Iterator[AnyEvent]:
     if len(plain) > 1:
         for name, value in plain.items():
             yield replace(event, **{name: value})
+
+
+def generations_of(event: AnyEvent, job: str) -> tuple[int, ...]:
+    """Generations of the job of which an event names tasks."""
+    return tuple(number for name, number in map(_run_of, _tasks(event)) if name == job and number)
+
+
+def without_generation(event: AnyEvent, job: str, gone: int) -> AnyEvent:
+    """The event as it would be had that generation of the job never been."""
+    if isinstance(event, HostRegistered):
+        found = tuple(replace(one, task=_renamed(one.task, job, gone)) for one in event.tasks)
+        return event if found == event.tasks else replace(event, tasks=found)
+    task = getattr(event, "task", "")
+    again = _renamed(task, job, gone)
+    return event if again == task else replace(event, task=again)
+
+
+def _tasks(event: AnyEvent) -> tuple[str, ...]:
+    if isinstance(event, HostRegistered):
+        return tuple(found.task for found in event.tasks)
+    task = getattr(event, "task", "")
+    return (task,) if task else ()
+
+
+def _run_of(task: str) -> tuple[str, int]:
+    """(job, generation) of `job/role/index#generation`."""
+    generation = task.rpartition("#")[2]
+    return task.partition("/")[0], int(generation) if generation.isdigit() else 0
+
+
+def _renamed(task: str, job: str, gone: int) -> str:
+    name, generation = _run_of(task)
+    if name != job or generation <= gone:
+        return task
+    return f"{task.rpartition('#')[0]}#{generation - 1}"
 
 
 def _plainest(name: str, value: Any) -> Any:

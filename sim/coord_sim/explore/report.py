@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from importlib import resources
 
 import click
@@ -13,7 +13,7 @@ from coord.cli.timeline_text import TINTS
 from coord.cli.wording import clock_text, count_text
 
 from .alignment import Mark
-from .findings import Status
+from .findings import Finding, Status
 from .telling import MEANING, Coverage, Decided, Entry, FindingTold, Report, Row
 
 UNBOUNDED_WIDTH = 132
@@ -63,7 +63,7 @@ def finding_text(finding: FindingTold, width: int = 0, colour: bool = False) -> 
                 lines += _wrapped(f"{question.asked} {question.answer}", width, INDENT * 2)
     lines += ["", *_orders(finding, width, paint)]
     if finding.first_good and finding.first_bad:
-        lines += ["", f"{INDENT}The first step of which something else is made:"]
+        lines += ["", f"{INDENT}{step_title(finding)}:"]
         lines += _step("good order", finding.first_good, width, paint)
         lines += _step("bad order", finding.first_bad, width, paint)
     if finding.repeat:
@@ -72,14 +72,19 @@ def finding_text(finding: FindingTold, width: int = 0, colour: bool = False) -> 
     return "\n".join(line.rstrip() for line in lines)
 
 
+def finding_line(finding: Finding, colour: bool = False) -> str:
+    """One line of a finding, said as it is found and before it is shrunk."""
+    kinds = ", ".join(finding.key.kinds)
+    broken = painter(colour)(finding.sentence, "red")
+    return f"found by {finding.strategy}: {broken} ({kinds})"
+
+
 def _heading(finding: FindingTold, width: int, paint: Paint) -> list[str]:
     tint = "red" if finding.status is Status.CONFIRMED else "yellow"
     status = paint(finding.status.value, tint)
     title = f"{finding.number}. {status}: {finding.sentence}"
-    times = count_text(finding.count, "time")
-    met = (
-        f"found by {finding.strategy} after {count_text(finding.found_after, 'schedule')}, {times}"
-    )
+    after = count_text(finding.found_after, "schedule")
+    met = f"found by {finding.strategy} after {after}, met {times_text(finding.count)}"
     if finding.entries < finding.entries_before:
         met += f"; shrunk from {finding.entries_before:,} entries to {finding.entries:,}"
     if not finding.shrunk:
@@ -179,6 +184,13 @@ def _decided(decided: Decided) -> str:
     return f"-> {decided.what} {decided.text}".rstrip()
 
 
+def step_title(finding: FindingTold) -> str:
+    """What the two steps below it are."""
+    if finding.first_differs:
+        return "The first step of which something else is made"
+    return "The step that breaks it, of which the same is made in both orders"
+
+
 def _step(title: str, entry: Entry, width: int, paint: Paint) -> list[str]:
     event = f"{title}: entry {entry.index}, {entry.what} {entry.text}"
     lines = _wrapped(event, width, INDENT * 2)
@@ -273,6 +285,7 @@ def page(report: Report) -> str:
         count=count_text,
         permille=permille_text,
         times=times_text,
+        step_title=step_title,
         tint=lambda what: TINTS.get(what, "plain"),
         folded=_folded_text,
     )
@@ -283,8 +296,3 @@ def page(report: Report) -> str:
         meaning=MEANING[Status.CANDIDATE],
         confirmed=sum(one.status is Status.CONFIRMED for one in report.findings),
     )
-
-
-def listed_findings(findings: Iterable[FindingTold], width: int, colour: bool) -> str:
-    """Every finding, one after the other."""
-    return "\n\n".join(finding_text(one, width, colour) for one in findings)

@@ -18,7 +18,7 @@ from coord.model.events import AnyEvent
 
 from .findings import Finding, Key, differing_fields, kinds_of
 from .incident import Incident
-from .plainer import plainer_events
+from .plainer import generations_of, plainer_events, without_generation
 from .reduction import moved, needed_positions, reduced
 from .run import Run
 from .schedule import AnyChange, ClockJump, Delay, Flip, Pause, Reorder, Schedule
@@ -73,6 +73,7 @@ class _Shrinker:
                 self._cut_the_end()
                 self._drop_groups(self._by_job)
                 self._drop_groups(self._by_host)
+                self._drop_generations()
                 self._drop_groups(self._by_sender)
                 self._drop_singles()
                 self._simplify_changes()
@@ -194,6 +195,32 @@ class _Shrinker:
                 else:
                     at += size
             size //= 2
+
+    def _drop_generations(self) -> None:
+        """Generations that came and went: what came after them is told as if they had not been."""
+        for job in self._jobs():
+            for generation in range(self._last_generation(job), 0, -1):
+                gone: dict[int, None] = {}
+                said: dict[int, AnyEvent] = {}
+                for at, event in self._events():
+                    if generation in generations_of(event, job):
+                        gone[at] = None
+                    else:
+                        again = without_generation(event, job, generation)
+                        if again is not event:
+                            said[at] = again
+                if any(at in gone for at in needed_positions(self._schedule)):
+                    continue
+                everything = range(len(self._incident.records))
+                self._try_keeping(tuple(at for at in everything if at not in gone), said)
+
+    def _jobs(self) -> list[str]:
+        specs = [getattr(event, "spec", None) for _, event in self._events()]
+        return [spec.name for spec in specs if spec is not None]
+
+    def _last_generation(self, job: str) -> int:
+        found = [one for _, event in self._events() for one in generations_of(event, job)]
+        return max(found, default=0)
 
     def _by_job(self) -> dict[str, list[int]]:
         groups: dict[str, list[int]] = {}

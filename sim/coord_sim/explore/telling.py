@@ -86,7 +86,9 @@ class FindingTold(msgspec.Struct, frozen=True, omit_defaults=True):
     """Index, in the bad order, of the entry after which the property does not hold."""
     first_good: Entry | None = None
     first_bad: Entry | None = None
-    """The first event of both orders of which something else was made."""
+    """The first event of both orders of which something else was made; without one
+    (`first_differs` is false), the event that broke the property, in both."""
+    first_differs: bool = False
     repeat: str = ""
     files: tuple[str, ...] = ()
     shrunk: bool = False
@@ -156,6 +158,7 @@ def finding_told(
         _row(pair, told_good, told_bad, outcome) if isinstance(pair, Pair) else pair
         for pair in _folded(pairs)
     )
+    step = outcome if outcome.bad >= 0 else _breaking(pairs)
     order = PartialOrder(incident)
     return FindingTold(
         number=number,
@@ -172,8 +175,9 @@ def finding_told(
         changes=tuple(change_told(incident, order, one) for one in finding.schedule.changes),
         rows=rows,
         broken_at=bad[-1].entry.index if bad else 0,
-        first_good=told_good.entry(outcome.good),
-        first_bad=told_bad.entry(outcome.bad),
+        first_good=told_good.entry(step.good),
+        first_bad=told_bad.entry(step.bad),
+        first_differs=outcome.bad >= 0,
         repeat=repeat,
         files=files,
         shrunk=finding.shrunk,
@@ -199,6 +203,14 @@ def _coverage(one: StrategyProgress, total: int, timed: bool) -> Coverage:
         cpu_s=round(one.cpu_s, 2) if timed else 0.0,
         budget_s=round(one.share_s, 2) if timed else 0.0,
     )
+
+
+def _breaking(pairs: Sequence[Pair]) -> Outcome:
+    """The last step of the bad order, with the place of the same event in the good one."""
+    last = max((pair for pair in pairs if pair.bad >= 0), key=lambda pair: pair.bad, default=None)
+    if last is None:
+        return Outcome()
+    return Outcome(last.partner if last.good < 0 else last.good, last.bad)
 
 
 class _Teller:
