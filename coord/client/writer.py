@@ -402,13 +402,14 @@ class Writer:
         for write in list(self._numbered.values()):
             if write.deadline_s <= now_s:
                 self._end(write, self._out_of_time(write))
-            elif write.resend_s and write.resend_s <= now_s:
+                continue
+            if write.resend_s and write.resend_s <= now_s:
                 write.resend_s = 0.0
                 self._outbox.append(write)
                 self._wake.set()
             else:
                 stalled = stalled or 0.0 < write.sent_s < now_s - ATTEMPT_S - STALL_S
-                next_s = min(next_s, write.deadline_s, write.resend_s or next_s)
+            next_s = min(next_s, write.deadline_s, write.resend_s or next_s)
         next_s = min(next_s, self._sweep_waiting(now_s, next_s))
         if stalled:
             self._stalled.set()

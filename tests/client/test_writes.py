@@ -219,6 +219,21 @@ def test_without_an_answer_until_the_deadline_the_outcome_is_unknown(fault: str)
     with_client(story)
 
 
+def test_a_write_sent_again_late_still_ends_on_its_deadline() -> None:
+    """Also when nothing answers the last attempt, and no other write has the timer look earlier."""
+
+    async def story(cluster: FakeCluster, client: Client) -> None:
+        loop = asyncio.get_running_loop()
+        cluster.faults.append("unknown_before")
+        cluster.always = "lost"
+        begun_s = loop.time()
+        with pytest.raises(OutcomeUnknown):
+            await client.submit(NoteAdded("alice", "s", "one"), timeout_s=1.0)
+        assert loop.time() - begun_s == pytest.approx(1.0)
+
+    with_client(story)
+
+
 def test_busy_after_a_lost_answer_is_not_a_definite_no() -> None:
     """The first attempt may still be decided, whatever became of the second."""
 
