@@ -20,7 +20,7 @@ from coord.client.client import Client
 from coord.client.errors import NotDone, OutcomeUnknown, Rejected
 from coord.model.channel import Result
 from coord.model.entry import Origin, Submission
-from coord.model.events import AnyEvent
+from coord.model.events import AnyEvent, JobSubmitted
 from coord.node.node import Node, NodeStopped
 from coord.node.reads import ReadUnavailable
 from coord_sim.kernel import Kernel, SimProcess
@@ -45,7 +45,7 @@ PENDING, OK, REJECTED, NOT_DONE, UNKNOWN, DIED = (
 T = TypeVar("T")
 
 
-class Call(msgspec.Struct):
+class Call(msgspec.Struct, eq=False):
     """One write: what was asked, when, and what its caller was told.
 
     The event carries `tag` as its actor, by which the log shows what became of it; calls that ask
@@ -169,11 +169,16 @@ class SimClients:
         return call
 
     def burst(self, name: str, count: int) -> list[Call]:
-        """Have a client ask for so many things at once."""
+        """Have a client ask for so many things at once, of which at most one is a job."""
         client = self.all[name]
-        seen = client.seen
-        asked = [client.asker.draw(seen) for _ in range(count)]
-        return [client.begin(event or client.asker.note(seen)) for event in asked]
+        seen, jobs, calls = client.seen, 0, []
+        for _ in range(count):
+            event = client.asker.draw(seen)
+            jobs += isinstance(event, JobSubmitted)
+            if event is None or (isinstance(event, JobSubmitted) and jobs > 1):
+                event = client.asker.note(seen)
+            calls.append(client.begin(event))
+        return calls
 
     def ask_twice(self, name: str, event: AnyEvent, numbers: Sequence[int]) -> list[Call]:
         """Send one request under one key to several servers at once, as a script does over HTTP
@@ -269,7 +274,7 @@ class SimClient:
         self.lives += 1
         self._clients.counts["lives"] += 1
         self.runs_since_s = self._kernel.now_s()
-        self.process = process = self._kernel.spawn(self.name, self._main)
+        self.process = process = self._kernel.spawn(self.name, self._main())
         process.on_death.append(lambda: self._clients.died(self, process))
 
     def begin(self, event: AnyEvent, timeout_s: float = 0.0) -> Call:

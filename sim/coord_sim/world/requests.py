@@ -34,7 +34,7 @@ WEIGHTS = {
     "note": 2,
     "read": 4,
 }
-"""Of what is asked, unless somebody says otherwise."""
+"""Of what people ask for, unless somebody says otherwise."""
 
 
 class JobSeen(msgspec.Struct, frozen=True):
@@ -62,11 +62,11 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 class Mix(msgspec.Struct, frozen=True):
-    """How often a client asks for something, on average, and for what. Weights are by the names in
-    `KINDS`; what is not named is not asked for."""
+    """How often a client asks for something on average, and for what. `weights` are by names in
+    `KINDS`; what is not named there has its weight in `WEIGHTS`, and 0 takes it away."""
 
     gap_s: float = 2.0
-    weights: dict[str, int] = msgspec.field(default_factory=lambda: dict(WEIGHTS))
+    weights: dict[str, int] = {}
     jobs_limit: int = 4
     """With so many unfinished jobs in sight nobody submits another."""
     timeout_s: float = 10.0
@@ -110,9 +110,8 @@ class Asker:
 
     def draw(self, seen: Seen) -> AnyEvent | None:
         """The next request; None for a read. What cannot be asked becomes a note."""
-        kinds = [kind for kind in KINDS if self._mix.weights.get(kind, 0) > 0]
-        weights = [self._mix.weights[kind] for kind in kinds]
-        kind = self._rng.choices(kinds, weights)[0] if kinds else "read"
+        weights = [self._mix.weights.get(kind, WEIGHTS[kind]) for kind in KINDS]
+        kind = self._rng.choices(list(KINDS), weights)[0]
         if kind == "read":
             return None
         return KINDS[kind](self, seen) or self.note(seen)
