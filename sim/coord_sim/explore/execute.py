@@ -1,0 +1,312 @@
+"""One execution of an incident with changes: the log as it is up to the first change, and from
+there on a simulation in which the log is the environment.
+
+What nobody but the outside world decides stays as it was recorded: requests, exits by themselves,
+silences, boots, notices, elections, the clock's advances. What somebody did because of something
+else is done when there is reason to, under the plans of this execution, and takes as long as it was
+recorded to take; what was done upon orders that the log does not have takes what is typical. As
+soon as state and agents are what they were at the same place of the log, the rest is the log's.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from msgspec.structs import replace
+
+from coord.core.machine import apply, next_due_ms
+from coord.model.decisions import HostLost
+from coord.model.entry import Entry, Origin, Recorded
+from coord.model.events import AnyEvent, ClockAdvanced
+
+from . import convergence, faults
+from .changes import script_of
+from .fork import RowKey, changed_rows
+from .healing import heal
+from .incident import Incident
+from .judge import DECIDED_ONCE, RESTORED_SAME, Broken, Sight
+from .playing import play
+from .reacting import FIRES, Reacting
+from .recording import Recording
+from .run import Run, Violation
+from .schedule import Schedule, SnapshotRestore
+from .stage import Baseline
+
+__all__ = ["Execution", "Explored", "Run", "Violation", "execute"]
+
+ENTRIES_LIMIT = 20_000
+"""Entries beyond those of the log that an execution may take; more would be a loop."""
+FOLLOWED = 64
+"""Entries that a restored server is compared for."""
+
+
+class Explored:
+    """An incident made ready to be executed many times."""
+
+    def __init__(self, incident: Incident) -> None:
+        self.incident = incident
+        self.recording = Recording(incident)
+        self.baseline = Baseline(self.recording)
+        self.order = self.recording.order
+
+
+def execute(explored: Explored | Incident, schedule: Schedule, *, to_the_end: bool = False) -> Run:
+    """Execute an incident with these changes.
+
+    An execution ends at the first violation, or where it is as recorded again (with `to_the_end`
+    it goes on), or once all has healed after the end of the log.
+    """
+    if isinstance(explored, Incident):
+        explored = Explored(explored)
+    return Execution(explored, schedule, to_the_end=to_the_end).run()
+
+
+class _Stopped(Exception):
+    """A property is broken: nothing that follows counts."""
+
+
+class Execution(Reacting):
+    """One run. Its parts: what the log says (`playing`), what is changed (`faults`), what agents
+    do (`reacting`), and the end (`healing`)."""
+
+    def __init__(self, explored: Explored, schedule: Schedule, *, to_the_end: bool = False) -> None:
+        recording = explored.recording
+        self.explored = explored
+        self.script = script_of(schedule, recording.order, recording.size)
+        self.become(explored.baseline.before(self.script.first))
+        self.begin_reacting()
+        self.to_the_end = to_the_end
+        self.prefix = recording.records[: self.script.first]
+        self.applied: list[Recorded] = []
+        self.dirty: dict[RowKey, None] = {}
+        self.decided_here: dict[tuple[str, int, int], None] = {}
+        self.delivered: dict[int, Entry] = {}
+        """What became of the log's events: position -> the entry here."""
+        self.cursor = 0
+        """Place in the script's sequence."""
+        self.natural = self.script.last
+        """The next position after the script's sequence."""
+        self.now_ms = self.state.meta.now_ms
+        self.wall_ms = self.state.meta.wall_ms
+        self.stamped_ms = self.now_ms
+        self.jumped_ms = 0
+        self.jumps = 0
+        self.violation: Violation | None = None
+        self.diverged_at: int | None = None
+        self.consumed = self.script.first
+        self.converged_at: int | None = None
+        only = all(isinstance(change, SnapshotRestore) for change in schedule.changes)
+        self.restored_until = self.script.first + FOLLOWED if only and schedule.changes else 0
+
+    def run(self) -> Run:
+        try:
+            self._run()
+        except _Stopped:
+            pass_on = self.violation
+            assert pass_on is not None, "an execution stops for a violation"
+        return Run(
+            (*self.prefix, *self.applied),
+            self.violation,
+            self.diverged_at,
+            self.consumed,
+            self.converged_at,
+            self.state,
+            len(self.applied),
+        )
+
+    def _run(self) -> None:
+        while (position := self.upcoming()) is not None:
+            arrival_ms = max(self.now_ms, self.recording.times_ms[position])
+            if self.pending and self.pending[0][0] < arrival_ms:
+                self._fire()
+                continue
+            if self._tick_before(arrival_ms):
+                continue
+            for change in self.script.before.pop(position, ()):
+                faults.strike(self, change)
+                self.settle()
+            self.now_ms = arrival_ms
+            self._step()
+            if position not in self.script.dropped:
+                play(self, position)
+            else:
+                faults.drop(self, position)
+            self.settle()
+            for change in self.script.after.pop(position, ()):
+                faults.strike(self, change)
+                self.settle()
+            for copied in self.script.copies.pop(position, ()):
+                faults.repeat(self, copied)
+                self.settle()
+            if self._converged():
+                return
+        heal(self)
+
+    def upcoming(self) -> int | None:
+        """The position of the log that comes next; None after the last."""
+        if self.cursor < len(self.script.sequence):
+            return self.script.sequence[self.cursor]
+        return self.natural if self.natural < self.recording.size else None
+
+    def _step(self) -> None:
+        if self.cursor < len(self.script.sequence):
+            self.cursor += 1
+        else:
+            self.natural += 1
+
+    def ahead(self, position: int) -> bool:
+        """Whether the log's event at this position is still to come."""
+        if position >= self.script.last:
+            return position >= self.natural
+        return self.script.place.get(position, -1) >= self.cursor
+
+    def _fire(self) -> None:
+        due_ms, _, kind, host, about = heapq.heappop(self.pending)
+        self.now_ms = max(self.now_ms, due_ms)
+        if host in self.down and kind not in ("resume", "restart"):
+            self.put_off(kind, host, about)
+        elif kind == "replay":
+            play(self, about)
+        else:
+            FIRES[kind](self, host, about)
+        self.settle()
+
+    def put_off(self, kind: str, host: str, about: object) -> None:
+        """Until the agent is up again."""
+        self.later(max(self.down[host] - self.now_ms, 0), kind, host, about)
+
+    def fire_until(self, until_ms: int) -> None:
+        """Let everything happen that is due by then."""
+        while self.pending and self.pending[0][0] <= until_ms:
+            self._fire()
+
+    def _tick_before(self, arrival_ms: int) -> bool:
+        """The leader notices a deadline that stood for as long as the log shows at the most."""
+        due_ms = next_due_ms(self.state)
+        if due_ms is None:
+            return False
+        late_ms = self.recording.late_ms + 1
+        noticed_ms = self.now_ms + max(due_ms + late_ms - self.state.meta.now_ms, 0)
+        if noticed_ms >= arrival_ms:
+            return False
+        if self.pending and self.pending[0][0] < noticed_ms:
+            return False
+        self.now_ms = noticed_ms
+        self.advance_clock()
+        self.settle()
+        return True
+
+    def advance_clock(self) -> None:
+        meta = self.state.meta
+        origin = Origin(f"node:{meta.leader}", meta.term, self.number())
+        self.apply(ClockAdvanced(), origin)
+
+    # Entries
+
+    def stamp(self, position: int | None) -> int:
+        """The leader's clock. An event that is on time has the stamp it was recorded with."""
+        if position is not None and self.now_ms == self.recording.times_ms[position]:
+            self.wall_ms = self.recording.records[position].entry.wall_ms + self.jumped_ms
+        else:
+            self.wall_ms += self.now_ms - self.stamped_ms
+        self.stamped_ms = self.now_ms
+        return self.wall_ms
+
+    def apply(
+        self,
+        event: AnyEvent,
+        origin: Origin,
+        position: int | None = None,
+        term: int | None = None,
+    ) -> Recorded:
+        """Make it the next entry. `position` is that of the log's own entry for it."""
+        if len(self.applied) > self.recording.size + ENTRIES_LIMIT:
+            raise RuntimeError(f"an execution of {len(self.applied)} entries never comes to rest")
+        state = self.state
+        index = state.meta.applied_index + 1
+        entry = Entry(
+            index, state.meta.term if term is None else term, self.stamp(position), origin, event
+        )
+        before = self.sight(origin.actor)
+        record = apply(state, entry)
+        changed = changed_rows(state)
+        self.applied.append(record)
+        self._compare(record, position)
+        self._decided_once(record)
+        if any(table == "hosts" for table, _ in changed):
+            for table, key in changed:
+                if table == "hosts":
+                    self.stirred[key] = None
+        self.dirty.update(dict.fromkeys(changed))
+        slack_ms = self.jumps * state.meta.settings.max_step_ms
+        sight = replace(before, silent_ms=self._silences(record), slack_ms=slack_ms)
+        self._judge(record, changed, sight)
+        return record
+
+    def _decided_once(self, record: Recorded) -> None:
+        entry = record.entry
+        origin = entry.origin
+        if record.rejection or record.duplicate_of or origin.actor.startswith("node:"):
+            return
+        key = (origin.actor, origin.incarnation, origin.seq)
+        known = self.recording.decided.get(key, self.script.first)
+        again = known < self.script.first or key in self.decided_here
+        if again and len(self.state.requests) < self.state.meta.settings.request_clients:
+            self.breaks((DECIDED_ONCE, f"number {origin.seq} of {origin.actor}"))
+        self.decided_here[key] = None
+
+    def _silences(self, record: Recorded) -> dict[str, int]:
+        return {
+            decision.host: self.now_ms - self.beats.get(decision.host, self.now_ms)
+            for decision in record.decisions
+            if isinstance(decision, HostLost)
+        }
+
+    def _judge(self, record: Recorded, changed: list[RowKey], sight: Sight) -> None:
+        broken = self._judged(record, changed, sight)
+        if broken is not None:
+            self.breaks(broken)
+
+    def breaks(self, broken: Broken) -> None:
+        """Stop: a property does not hold after the newest entry."""
+        at = len(self.prefix) + len(self.applied) - 1
+        self.violation = Violation(broken[0], broken[1], max(at, 0))
+        raise _Stopped
+
+    def _compare(self, record: Recorded, position: int | None) -> None:
+        """Where this execution parts from the log, and how much of the log it uses as it is."""
+        at = len(self.prefix) + len(self.applied) - 1
+        recorded = self.recording.records
+        if position is not None:
+            self.delivered[position] = record.entry
+            entry = recorded[position].entry
+            if entry.event == record.entry.event and entry.origin == record.entry.origin:
+                self.consumed += 1
+            self.dirty.update(dict.fromkeys(self.explored.baseline.changed[position]))
+        if self.diverged_at is None and (at >= len(recorded) or record != recorded[at]):
+            self.diverged_at = at
+            entry = record.entry
+            if self.restored_until and at < len(recorded) and entry == recorded[at].entry:
+                detail = f"entry {entry.index}, {type(entry.event).__name__}"
+                self.breaks((RESTORED_SAME, detail))
+
+    # As recorded again
+
+    def skipped(self, position: int) -> None:
+        """The log's event did not happen here: what it changed there may be different now."""
+        self.dirty.update(dict.fromkeys(self.explored.baseline.changed[position]))
+
+    def _converged(self) -> bool:
+        if self.cursor < len(self.script.sequence) or self.pending or self.disturbed():
+            return False
+        if self.natural < min(self.restored_until, self.recording.size) and not self.diverged_at:
+            return False
+        if self.script.before or self.script.after or self.script.copies:
+            return False
+        theirs = self.explored.baseline.at(self.natural)
+        if theirs is None or not convergence.same_stage(self, theirs, self.dirty):
+            return False
+        if self.converged_at is None:
+            self.converged_at = self.natural
+            self.consumed += self.recording.size - self.natural
+        return not self.to_the_end

@@ -1,0 +1,353 @@
+"""What must hold in every execution, beside the invariants of the core.
+
+The invariants look at one state. The properties here look at what was decided over time, and at
+what the simulated processes know to be true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from coord.core.invariants import INVARIANTS
+from coord.core.state import State
+from coord.model.decisions import (
+    CauseRevised,
+    CheckpointCommitted,
+    HostJoined,
+    HostLost,
+    IncidentOpened,
+    JobCancelled,
+    JobCompleted,
+    JobFailed,
+    RestartScheduled,
+    TasksPlaced,
+)
+from coord.model.entities import FailureCause, Gang, GangPhase, Hold, Host, QueueReason, Task
+from coord.model.entry import Recorded
+from coord.model.events import (
+    ClockAdvanced,
+    HeartbeatsSeen,
+    JobSubmitted,
+    NoteAdded,
+    ProgressReported,
+)
+
+from .fork import RowKey
+
+NOTHING_CHANGED = "what is refused or repeated changes nothing"
+DECIDED_ONCE = "no request is decided twice"
+ONE_RESTART = "one failure makes one restart"
+CURRENT_COMMITS = "an old generation commits nothing"
+RESTORES_GROW = "restore points never go back"
+GENERATIONS_GROW = "generations only grow"
+INCARNATIONS_GROW = "incarnations only grow"
+FINISHED_STAYS = "a finished job stays finished"
+TRUE_SILENCE = "only a host that was silent for its lease is lost"
+CHARGED_ONCE = "each failure is charged once, and to whom it is due"
+HOST_TO_BLAME = "the loss of a host is not charged to the user"
+DEVICE_OWNER = "a device has one live owner"
+EXCLUSIVE_ONCE = "an exclusive task runs once"
+RESTORED_SAME = "a server restored from a snapshot decides as the others do"
+IN_THE_END = "what fits is running or finished once all has healed"
+AS_STATED = "what runs is what the state says"
+
+HISTORY_PROPERTIES = (
+    NOTHING_CHANGED, DECIDED_ONCE, ONE_RESTART, CURRENT_COMMITS, RESTORES_GROW, GENERATIONS_GROW,
+    INCARNATIONS_GROW, FINISHED_STAYS, TRUE_SILENCE, CHARGED_ONCE, HOST_TO_BLAME, DEVICE_OWNER,
+    EXCLUSIVE_ONCE, RESTORED_SAME, IN_THE_END, AS_STATED,
+)  # fmt: skip
+
+Value = TypeVar("Value")
+
+Broken = tuple[str, str]
+"""Sentence and detail."""
+
+_UNEVENTFUL = (ClockAdvanced, HeartbeatsSeen, NoteAdded, ProgressReported)
+"""Without decisions, these change no row that an invariant of the core looks at."""
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """What was decided so far. Its dicts are never changed in place."""
+
+    ended: dict[str, str] = {}
+    """Job -> the decision that ended it."""
+    generations: dict[str, int] = {}
+    """Job -> the newest generation placed."""
+    restored: dict[str, int] = {}
+    """Gang -> the step it restarted from last."""
+    incarnations: dict[str, int] = {}
+    failed: dict[str, int] = {}
+    """Gang -> the newest generation that an incident ended."""
+    restarted: dict[str, int] = {}
+    """Gang -> the newest generation that was followed by a restart."""
+
+
+class Sight(msgspec.Struct, frozen=True):
+    """What was true when an entry was applied, as far as a judgement needs it."""
+
+    host_before: Host | None = None
+    """The row of the host that reports."""
+    silent_ms: dict[str, int] = {}
+    """Of hosts that this entry declared lost: since when none of their beats was taken."""
+    slack_ms: int = 0
+    """How much of that may be due to jumps of the leader's clock."""
+
+
+def memory_of(state: State) -> Memory:
+    """Of a state that an incident begins with."""
+    gangs = state.gangs.values()
+    return Memory(
+        generations={name: job.generation for name, job in state.jobs.items()},
+        restored={gang.key: gang.restore_step for gang in gangs},
+        incarnations={name: host.incarnation for name, host in state.hosts.items()},
+        restarted={gang.key: gang.generation - (gang.phase != GangPhase.WAITING) for gang in gangs},
+    )
+
+
+def broken_invariant(state: State, record: Recorded) -> Broken | None:
+    """The first invariant of the core that the state breaks."""
+    if not record.decisions and isinstance(record.entry.event, _UNEVENTFUL):
+        return None
+    for sentence, check in INVARIANTS.items():
+        for offender in check(state):
+            return sentence, offender
+    return None
+
+
+def judge(
+    memory: Memory, state: State, record: Recorded, changed: list[RowKey], sight: Sight
+) -> tuple[Memory, Broken | None]:
+    """(what is remembered now, the first property that this entry broke)."""
+    if record.rejection or record.duplicate_of:
+        return memory, _refused(state, record, changed, sight)
+    event = record.entry.event
+    if isinstance(event, JobSubmitted):
+        memory = _forget_job(memory, event.spec.name)
+    for decision in record.decisions:
+        look = _LOOKS.get(type(decision))
+        if look is None:
+            continue
+        memory, broken = look(memory, state, record, decision, sight)
+        if broken is not None:
+            return memory, broken
+    return memory, None
+
+
+def _refused(state: State, record: Recorded, changed: list[RowKey], sight: Sight) -> Broken | None:
+    entry = record.entry
+    what = f"entry {entry.index}, {type(entry.event).__name__}"
+    if record.decisions:
+        return NOTHING_CHANGED, f"{what}, decided {type(record.decisions[0]).__name__}"
+    for table, key in changed:
+        if table == "requests":
+            continue
+        before, after = sight.host_before, state.hosts.get(key)
+        if table != "hosts" or before is None or after is None or before.host != key:
+            return NOTHING_CHANGED, f"{what}, changed {key} in {table}"
+        counted = replace(before, report_seq=after.report_seq, report_index=after.report_index)
+        if counted != after:
+            return NOTHING_CHANGED, f"{what}, changed {key} in {table}"
+    return None
+
+
+def _forget_job(memory: Memory, job: str) -> Memory:
+    """A new job may have the name of one that ended and was forgotten."""
+    return Memory(
+        _without(memory.ended, job),
+        _without(memory.generations, job),
+        _without(memory.restored, job),
+        memory.incarnations,
+        _without(memory.failed, job),
+        _without(memory.restarted, job),
+    )
+
+
+def _without(kept: dict[str, Value], job: str) -> dict[str, Value]:
+    prefix = f"{job}/"
+    return {key: value for key, value in kept.items() if key != job and not key.startswith(prefix)}
+
+
+Outcome = tuple[Memory, Broken | None]
+
+
+def _joined(
+    memory: Memory, state: State, record: Recorded, decision: HostJoined, sight: Sight
+) -> Outcome:
+    known = memory.incarnations.get(decision.host, 0)
+    if decision.incarnation <= known:
+        return memory, (INCARNATIONS_GROW, f"{decision.host}: {decision.incarnation} after {known}")
+    incarnations = {**memory.incarnations, decision.host: decision.incarnation}
+    return replace(memory, incarnations=incarnations), None
+
+
+def _placed(
+    memory: Memory, state: State, record: Recorded, decision: TasksPlaced, sight: Sight
+) -> Outcome:
+    known = memory.generations.get(decision.job, 0)
+    if decision.generation <= known:
+        return memory, (GENERATIONS_GROW, f"{decision.gang}: {decision.generation} after {known}")
+    restored = memory.restored.get(decision.gang, -1)
+    if decision.restore_step < restored:
+        detail = f"{decision.gang}: step {decision.restore_step} after {restored}"
+        return memory, (RESTORES_GROW, detail)
+    return (
+        replace(
+            memory,
+            generations={**memory.generations, decision.job: decision.generation},
+            restored={**memory.restored, decision.gang: decision.restore_step},
+        ),
+        None,
+    )
+
+
+def _committed(
+    memory: Memory, state: State, record: Recorded, decision: CheckpointCommitted, sight: Sight
+) -> Outcome:
+    gang = state.gangs.get(decision.gang)
+    task: str = getattr(record.entry.event, "task", "")
+    generation = task.rpartition("#")[2]
+    current = gang.generation if gang is not None else 0
+    if decision.generation != current or generation != str(current):
+        detail = f"{decision.gang}, at {current}: step {decision.step} by {task}"
+        return memory, (CURRENT_COMMITS, detail)
+    return memory, None
+
+
+def _ended(
+    memory: Memory,
+    state: State,
+    record: Recorded,
+    decision: JobCompleted | JobFailed | JobCancelled,
+    sight: Sight,
+) -> Outcome:
+    name = type(decision).__name__
+    if decision.job in memory.ended:
+        return memory, (FINISHED_STAYS, f"{decision.job}: {memory.ended[decision.job]}, {name}")
+    return replace(memory, ended={**memory.ended, decision.job: name}), None
+
+
+def _opened(
+    memory: Memory, state: State, record: Recorded, decision: IncidentOpened, sight: Sight
+) -> Outcome:
+    gang, generation = decision.gang, decision.generation
+    if memory.failed.get(gang, -1) >= generation:
+        return memory, (ONE_RESTART, f"{gang}: generation {generation} failed twice")
+    if decision.cause == FailureCause.USER and any(
+        isinstance(other, HostLost) for other in record.decisions
+    ):
+        return memory, (HOST_TO_BLAME, f"{gang}: {decision.detail}")
+    memory = replace(memory, failed={**memory.failed, gang: generation})
+    return memory, _charged(state, gang)
+
+
+def _revised(
+    memory: Memory, state: State, record: Recorded, decision: CauseRevised, sight: Sight
+) -> Outcome:
+    return memory, _charged(state, decision.gang)
+
+
+def _charged(state: State, name: str) -> Broken | None:
+    """No account of a gang shows more than there were incidents of its cause."""
+    gang = state.gangs.get(name)
+    if gang is None:
+        return None
+    rows = [incident for incident in state.incidents.values() if incident.gang == name]
+    for cause, charged in _accounts(gang):
+        had = sum(1 for incident in rows if incident.cause == cause)
+        if charged > had:
+            return CHARGED_ONCE, f"{name}: {charged} restarts for {cause}, {had} incidents"
+    return None
+
+
+def _accounts(gang: Gang) -> Iterator[tuple[FailureCause, int]]:
+    yield FailureCause.USER, gang.restarts_user
+    yield FailureCause.INFRASTRUCTURE, gang.restarts_infrastructure
+    yield FailureCause.PREEMPTION, gang.restarts_preemption
+    yield FailureCause.UNKNOWN, gang.restarts_unknown
+
+
+def _restarted(
+    memory: Memory, state: State, record: Recorded, decision: RestartScheduled, sight: Sight
+) -> Outcome:
+    gang, generation = decision.gang, decision.generation
+    if memory.restarted.get(gang, -1) >= generation:
+        return memory, (ONE_RESTART, f"{gang}: generation {generation} was followed twice")
+    return replace(memory, restarted={**memory.restarted, gang: generation}), None
+
+
+def _lost(
+    memory: Memory, state: State, record: Recorded, decision: HostLost, sight: Sight
+) -> Outcome:
+    lease_ms = state.meta.settings.lease_ms
+    silent_ms = sight.silent_ms.get(decision.host, lease_ms)
+    if silent_ms + sight.slack_ms < lease_ms:
+        detail = f"{decision.host} was heard {silent_ms} ms before, its lease is {lease_ms} ms"
+        return memory, (TRUE_SILENCE, detail)
+    return memory, None
+
+
+_LOOKS: dict[type, Callable[..., Outcome]] = {
+    HostJoined: _joined,
+    TasksPlaced: _placed,
+    CheckpointCommitted: _committed,
+    JobCompleted: _ended,
+    JobFailed: _ended,
+    JobCancelled: _ended,
+    IncidentOpened: _opened,
+    CauseRevised: _revised,
+    RestartScheduled: _restarted,
+    HostLost: _lost,
+}
+
+
+def unmet(state: State) -> str:
+    """Why a gang is not where it should be although all is calm; empty when none is."""
+    for name, gang in sorted(state.gangs.items()):
+        if gang.phase in (GangPhase.STARTING, GangPhase.STOPPING):
+            awaited = f", awaiting {', '.join(gang.awaits_fence)}" if gang.awaits_fence else ""
+            return f"{name} is {gang.phase}{awaited}"
+        if gang.phase == GangPhase.WAITING and _fits(state, gang):
+            return f"{name} is waiting, {gang.queue_reason}: {gang.queue_detail}"
+    return ""
+
+
+def _fits(state: State, gang: Gang) -> bool:
+    """Whether the free part of the fleet has room for it, whoever else waits."""
+    if gang.queue_reason == QueueReason.BACKOFF:
+        return gang.not_before_ms + state.meta.settings.max_step_ms <= state.meta.now_ms
+    role = state.jobs[gang.job].spec.role(gang.role)
+    assert role is not None, f"gang {gang.key} of a role its job does not have"
+    need, wanted = role.resources, min(role.smallest, gang.desired) if role.gang else 1
+    room = 0
+    for host in state.hosts.values():
+        if host.status == "up" and not host.drain and not host.quarantine:
+            room += _replicas(state, host, gang.key, need.devices, need.cpu_millis, need.memory_mib)
+    return room >= wanted
+
+
+def _replicas(
+    state: State, host: Host, gang: str, devices: int, cpu_millis: int, memory_mib: int
+) -> int:
+    """How many replicas fit beside what runs there and what others hold."""
+    tasks = [state.tasks[key] for key in host.tasks]
+    holds = [
+        hold
+        for other in state.gangs.values()
+        if other.key != gang
+        for hold in other.holds
+        if hold.host == host.host
+    ]
+    taken: tuple[Task | Hold, ...] = (*tasks, *holds)
+    fits = [1_000_000]
+    if devices:
+        left = host.devices - sum(len(taker.devices) for taker in taken)
+        fits.append(left // devices)
+    if cpu_millis:
+        fits.append((host.cpu_millis - sum(taker.cpu_millis for taker in taken)) // cpu_millis)
+    if memory_mib:
+        fits.append((host.memory_mib - sum(taker.memory_mib for taker in taken)) // memory_mib)
+    return max(min(fits), 0)

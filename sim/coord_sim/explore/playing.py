@@ -1,0 +1,293 @@
+"""The log's events in an execution: what of them still happens, and in which form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from coord.agent.reconcile import Fact, facts
+from coord.agent.records import Phase
+from coord.model.entry import Recorded
+from coord.model.events import (
+    AnyEvent,
+    ClockAdvanced,
+    ClusterConfigured,
+    HeartbeatsSeen,
+    HostRegistered,
+    LeaderElected,
+    TaskExited,
+    TaskFound,
+)
+
+from . import agents
+from .agents import Agent
+
+if TYPE_CHECKING:
+    from .execute import Execution
+
+
+def play(execution: Execution, position: int) -> None:
+    """Let the log's event happen, as far as this execution gives reason to."""
+    record = execution.recording.records[position]
+    event = record.entry.event
+    play_it = _PLAYS.get(type(event))
+    if play_it is not None:
+        play_it(execution, position, record, event)
+    elif record.entry.origin.actor.startswith("host:"):
+        _report(execution, position, record, event)
+    else:
+        _request(execution, position, record, event)
+
+
+def _request(execution: Execution, position: int, record: Recorded, event: AnyEvent) -> None:
+    term = max(_term(execution, position, record), execution.state.meta.term)
+    execution.apply(event, record.entry.origin, position, term)
+
+
+def _term(execution: Execution, position: int, record: Recorded) -> int:
+    return record.entry.term + execution.script.terms_gained(position)
+
+
+def _own(execution: Execution, position: int, record: Recorded, event: AnyEvent) -> None:
+    """A leader's event carries the term of its leader, also when it comes too late."""
+    execution.apply(event, record.entry.origin, position, _term(execution, position, record))
+
+
+def _elected(execution: Execution, position: int, record: Recorded, event: LeaderElected) -> None:
+    gained = execution.script.terms_gained(position)
+    if gained:
+        event = replace(event, term=event.term + gained)
+    _own(execution, position, record, event)
+
+
+# Heartbeats
+
+
+def _frame(execution: Execution, position: int, record: Recorded, event: HeartbeatsSeen) -> None:
+    """Whoever was heard is heard, if its agent still beats; under the incarnation it has here."""
+    pairs = _pairs(execution, position, event)
+    if not pairs:
+        execution.skipped(position)
+        return
+    slots = tuple(slot for slot, _ in pairs)
+    incarnations = tuple(incarnation for _, incarnation in pairs)
+    if (slots, incarnations) != (event.slots, event.incarnations):
+        event = replace(event, slots=slots, incarnations=incarnations)
+    execution.apply(event, record.entry.origin, position, _term(execution, position, record))
+    heard(execution, pairs)
+
+
+def heard(execution: Execution, pairs: list[tuple[int, int]]) -> None:
+    """What agents learn from their beats having been taken, or refused."""
+    state = execution.state
+    for slot, incarnation in pairs:
+        if not 0 <= slot < len(state.slots):
+            continue
+        host = state.slots[slot]
+        agent = execution.agents.get(host)
+        if agent is None or agent.incarnation != incarnation:
+            continue
+        if state.live_incarnations[slot] == incarnation:
+            execution.fence(host)
+            execution.beats[host] = execution.now_ms
+            row = state.hosts[host]
+            if agent.seen != (row.incarnation, row.plan_version) or agent.outbox:
+                execution.stirred[host] = None
+        elif agent.registered and execution.active(host):
+            execution.lose_touch(host)
+
+
+def _pairs(execution: Execution, position: int, event: HeartbeatsSeen) -> list[tuple[int, int]]:
+    recording = execution.recording
+    frame = recording.frames[position]
+    hosts = execution.state.hosts
+    found: dict[int, int] = {}
+    stale: list[tuple[int, int]] = []
+    names = list(frame.absent)
+    for slot, incarnation in zip(event.slots, event.incarnations, strict=False):
+        name = recording.host_at(slot)
+        if (slot, incarnation) not in frame.stale:
+            names.append(name)
+            continue
+        agent = execution.agents.get(name)
+        if agent is not None and agent.registered and agent.incarnation == incarnation:
+            names.append(name)
+        else:
+            stale.append((hosts[name].slot if name in hosts else slot, incarnation))
+    for name in names:
+        agent = execution.agents.get(name)
+        if agent is not None and agent.registered and execution.active(name):
+            found[hosts[name].slot] = agent.incarnation
+    stale = [pair for pair in stale if pair[0] not in found]
+    return sorted([*found.items(), *stale])
+
+
+# Registrations
+
+
+def _registration(
+    execution: Execution, position: int, record: Recorded, event: HostRegistered
+) -> None:
+    host = event.host
+    recording = execution.recording
+    if position in recording.noise:
+        _request(execution, position, record, event)
+        return
+    agent = execution.agents.get(host)
+    if host in execution.dead:
+        execution.skipped(position)
+        return
+    if agent is not None and agent.announced is not None:
+        if agent.announced.boot == event.boot:
+            if host in execution.down:
+                execution.put_off("replay", host, position)
+                return
+            if agent.registered and position not in recording.restarts:
+                execution.skipped(position)
+                return
+            execution.fence(host)
+            event = _renewed(execution.agents[host], event, recording.announced.get(position, ()))
+        else:
+            execution.down.pop(host, None)
+            execution.mute.pop(host, None)
+    execution.register(host, event, record.entry.origin, position)
+
+
+def _renewed(
+    agent: Agent, event: HostRegistered, announced: tuple[TaskFound, ...]
+) -> HostRegistered:
+    """With the tasks that the agent has here. What the log's agent did not name had vanished."""
+    tasks = agents.announcement(agent).tasks
+    if tasks == announced:
+        return event
+    named = {found.task: None for found in event.tasks}
+    vanished = {found.task: None for found in announced if found.task not in named}
+    return replace(event, tasks=tuple(found for found in tasks if found.task not in vanished))
+
+
+# Reports
+
+
+def _report(execution: Execution, position: int, record: Recorded, event: Any) -> None:
+    """What an agent told, if it is true here as well."""
+    if position in execution.recording.noise and not _honest_here(execution, record):
+        _noise(execution, position, record, event)
+        return
+    host = _holder(execution, event)
+    if host in execution.dead or host not in execution.agents:
+        execution.skipped(position)
+        return
+    if host in execution.down:
+        execution.put_off("replay", host, position)
+        return
+    about = agents.fact_of(event)
+    if about is None:
+        _said(execution, position, event, host)
+        return
+    task, fact = about
+    agent = execution.agents[host]
+    if _comes_true(execution, position, agent, task, fact):
+        if fact is Fact.EXITED and host in execution.forgetful:
+            event = TaskExited(host, event.incarnation, task, observed=False)
+        execution.comes_true(host, task, event, position)
+    elif _untold(agent, task, fact):
+        execution.tell(host, task, fact, position)
+    else:
+        execution.skipped(position)
+
+
+def _honest_here(execution: Execution, record: Recorded) -> bool:
+    """A report under an old name may be one under the present name here."""
+    origin = record.entry.origin
+    agent = execution.agents.get(origin.actor[5:])
+    row = execution.state.hosts.get(origin.actor[5:])
+    return (
+        agent is not None
+        and row is not None
+        and not record.duplicate_of
+        and record.rejection == "stale_incarnation"
+        and agent.registered
+        and agent.incarnation == origin.incarnation == row.incarnation
+    )
+
+
+def _noise(execution: Execution, position: int, record: Recorded, event: AnyEvent) -> None:
+    """A copy, or what came too early: it arrives here too, unless it would be news."""
+    origin = record.entry.origin
+    row = execution.state.hosts.get(origin.actor[5:])
+    if row is not None and (row.incarnation, row.report_seq + 1) == (
+        origin.incarnation,
+        origin.seq,
+    ):
+        execution.skipped(position)
+        return
+    _request(execution, position, record, event)
+
+
+def _holder(execution: Execution, event: Any) -> str:
+    """The host that has the task here."""
+    host: str = event.host
+    task: str = getattr(event, "task", "")
+    agent = execution.agents.get(host)
+    if not task or (agent is not None and (task in agent.records or task in agent.burying)):
+        return host
+    for other in execution.agents.values():
+        if task in other.records:
+            return other.host
+    return host
+
+
+def _said(execution: Execution, position: int, event: Any, host: str) -> None:
+    """Progress, shards, notices: said by a task that runs, or by the host itself."""
+    agent = execution.agents[host]
+    task = getattr(event, "task", "")
+    record = agent.records.get(task)
+    if not agent.registered or (task and (record is None or not agents.alive(record))):
+        execution.skipped(position)
+        return
+    if (event.host, event.incarnation) != (host, agent.incarnation):
+        event = replace(event, host=host, incarnation=agent.incarnation)
+    execution.say(host, event, position)
+
+
+def _comes_true(execution: Execution, position: int, agent: Agent, task: str, fact: Fact) -> bool:
+    record = agent.records.get(task)
+    recording = execution.recording
+    if record is None:
+        return fact is Fact.REAPED and task in agent.burying
+    if fact in (Fact.STARTED, Fact.LAUNCH_FAILED):
+        return record.phase is Phase.LAUNCHING and not record.launch_error
+    if fact is Fact.EXITED:
+        asked_for = position in recording.upon_request
+        return agents.alive(record) and (record.stopping or not asked_for)
+    if fact is Fact.UNKILLABLE:
+        return record.phase in (Phase.RUNNING, Phase.EXITED) and not record.unkillable_pid
+    if position in recording.abrupt and agents.alive(record):
+        return record.stopping or task not in _asked_to_stop(execution)
+    return record.phase is Phase.EXITED or bool(record.launch_error and record.holds)
+
+
+def _asked_to_stop(execution: Execution) -> dict[str, None]:
+    """Tasks that somebody had asked to end in the log."""
+    asked = execution.recording.asked_ms
+    return {task: None for task, fact in asked if fact is Fact.EXITED}
+
+
+def _untold(agent: Agent, task: str, fact: Fact) -> bool:
+    """It is true already, and the coordinator was not told under this incarnation."""
+    record = agent.records.get(task)
+    if record is None or not agent.registered or fact not in facts(record):
+        return False
+    said = agent.reported.get(task)
+    return said is None or fact not in said.sent
+
+
+_PLAYS: dict[type, Callable[[Any, int, Recorded, Any], None]] = {
+    ClockAdvanced: _own,
+    ClusterConfigured: _own,
+    HeartbeatsSeen: _frame,
+    HostRegistered: _registration,
+    LeaderElected: _elected,
+}
