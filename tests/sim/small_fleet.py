@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -10,6 +11,7 @@ from coord_sim.kernel import Kernel
 from coord_sim.world.channels import Channels
 from coord_sim.world.ground_truth import GroundTruth
 from coord_sim.world.hosts import SimHost, SimHosts
+from coord_sim.world.quiet import quiet_logs
 from coord_sim.world.ranks import SimRank
 from coord_sim.world.watched import WatchedNode
 
@@ -66,11 +68,16 @@ class WatchedServer(OneServer):
 
 
 class SmallFleet:
-    """A kernel, a server and hosts `h1`, `h2`, ... that are switched on. Use it in a `with`."""
+    """A kernel, a server and hosts `h1`, `h2`, ... that have registered. Use it in a `with`.
+
+    Two hosts share a rack, every other one a switch.
+    """
 
     def __init__(
         self, seed: int = 1, *, hosts: int = 2, devices: int = 2, settings: Settings = SETTINGS
     ) -> None:
+        self._quiet = contextlib.ExitStack()
+        self._quiet.enter_context(quiet_logs())
         self.kernel = Kernel(seed)
         self.server = WatchedServer(self.kernel, settings)
         self.records: list[Recorded] = []
@@ -89,12 +96,14 @@ class SmallFleet:
         for number in range(1, hosts + 1):
             labels = {"rack": f"r{(number + 1) // 2}", "switch": f"s{number % 2}"}
             self.hosts.add(f"h{number}", devices=devices, labels=labels).power_on()
+        self.until(lambda: len(self.state.hosts) == hosts, "hosts")
 
     def __enter__(self) -> SmallFleet:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.kernel.close()
+        self._quiet.close()
         assert self.channels.defects == []
 
     @property
