@@ -9,7 +9,7 @@ from coord_sim.explore.found import Found
 from coord_sim.explore.incident import Incident, replayed
 from coord_sim.explore.plainer import plainer_events
 from coord_sim.explore.reduction import moved, reduced
-from coord_sim.explore.run import Run
+from coord_sim.explore.run import Run, Violation
 from coord_sim.explore.schedule import ClockJump, Delay, Flip, Reorder, Schedule
 from coord_sim.explore.shrink import shrink
 
@@ -219,3 +219,20 @@ def test_plainer_events_end() -> None:
             assert plainer != event
             event = plainer
         assert next(plainer_events(event), None) is None
+
+
+def test_the_smaller_log_is_good_as_it_is(planted: None) -> None:
+    """What breaks without any change is another matter than the order that was found."""
+
+    def fragile(incident: Incident, schedule: Schedule) -> Run:
+        """Every log with less than twenty entries breaks, whatever its order."""
+        run = execute_orders(incident, schedule)
+        if len(incident.records) < 20 and run.violation is None:
+            last = len(run.records) - 1
+            broken = Violation(SENTENCE, "too short", last)
+            return msgspec.structs.replace(run, violation=broken)
+        return run
+
+    smallest = shrink(finding_of(two_failures(), Schedule((Flip(6, 14),))), fragile)
+    assert len(smallest.incident.records) == 20
+    assert smallest.detail == "digits/trainer/0#1 is running, its gang stopping"

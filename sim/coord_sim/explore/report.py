@@ -22,6 +22,7 @@ NARROWEST_BESIDE = 90
 """Below so many columns the two orders are told one under the other."""
 INDENT = "  "
 GUTTER = {Mark.SAME: " ", Mark.DIFFERS: "*", Mark.MOVED: "~", Mark.GONE: "<", Mark.NEW: ">"}
+AS_RECORDED = "Nothing was changed: the log breaks it as it was recorded."
 LEGEND = "* other outcome   ~ moved   < only here   > only here"
 
 COVERAGE_COLUMNS = (
@@ -54,6 +55,8 @@ def finding_text(finding: FindingTold, width: int = 0, colour: bool = False) -> 
     paint = painter(colour)
     width = width or UNBOUNDED_WIDTH
     lines = _heading(finding, width, paint)
+    if not finding.changes:
+        lines += ["", f"{INDENT}{AS_RECORDED}"]
     for change in finding.changes:
         lines += ["", *_wrapped(f"Change: {change.text}.", width)]
         lines += _wrapped(f"It takes {change.needs}.", width)
@@ -293,6 +296,7 @@ def page(report: Report) -> str:
     return environment.from_string(template).render(
         report=report,
         opening=opening_text(report),
+        as_recorded=AS_RECORDED,
         meaning=MEANING[Status.CANDIDATE],
         confirmed=sum(one.status is Status.CONFIRMED for one in report.findings),
     )

@@ -2,8 +2,8 @@
 
 Delta debugging (Zeller and Hildebrandt, 2002) over what an incident is made of, coarse to fine:
 changes, the end of the log, jobs, hosts, events by sender, single events, values. A step is kept
-only when the execution still breaks the same property. The same finding shrinks to the same bytes;
-how far is bounded by a number of executions.
+only when the execution still breaks the same property, and the smaller log as it is does not. The
+same finding shrinks to the same bytes; how far is bounded by a number of executions.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ class _Shrinker:
         self._schedule = finding.schedule
         self._run = finding.run
         self._seen: dict[bytes, None] = {}
+        self._good_before: bool | None = None
 
     def run(self) -> bool:
         """Until no step helps any more; False when executions ran out before."""
@@ -111,14 +112,26 @@ class _Shrinker:
         """Keep this smaller pair if it still breaks the same property."""
         if schedule is None or not self._tried_first(incident, schedule):
             return False
-        if self._left <= 0 or not self._go_on():
-            raise _Spent
-        self._left -= 1
-        run = self._execute(incident, schedule)
-        if run.violation is None or run.violation.sentence != self._finding.sentence:
+        run = self._executed(incident, schedule)
+        if not self._breaks(run) or (incident is not self._incident and not self._good(incident)):
             return False
         self._incident, self._schedule, self._run = incident, schedule, run
         return True
+
+    def _good(self, incident: Incident) -> bool:
+        """Whether the log as it is keeps the property, as far as the log explored does."""
+        if self._good_before is None:
+            self._good_before = not self._breaks(self._executed(self._finding.incident, Schedule()))
+        return not self._good_before or not self._breaks(self._executed(incident, Schedule()))
+
+    def _breaks(self, run: Run) -> bool:
+        return run.violation is not None and run.violation.sentence == self._finding.sentence
+
+    def _executed(self, incident: Incident, schedule: Schedule) -> Run:
+        if self._left <= 0 or not self._go_on():
+            raise _Spent
+        self._left -= 1
+        return self._execute(incident, schedule)
 
     def _tried_first(self, incident: Incident, schedule: Schedule) -> bool:
         digest = incident.records[-1].digest.encode()
