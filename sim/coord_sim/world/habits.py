@@ -32,7 +32,7 @@ class RankHabits(msgspec.Struct, frozen=True):
     """From the launch to the first step."""
     save_s: float
     on_sigterm: str
-    """`leave` after the step, with 0; `die` of the signal; `ignore` it."""
+    """`leave` after the step, with 0, also when the agent says so; `die` of it; `ignore` it."""
     term_s: float
     """From SIGTERM to the death of it."""
     child: bool

@@ -23,11 +23,9 @@ from coord_sim.world.worker_socket import Away
 if TYPE_CHECKING:
     from coord_sim.world.hosts import SimHost
 
-ANSWER_S = 0.25
 AWAY_S = 0.25
 RECORDING_S = 10.0
 """How long the recording of a checkpoint may hold a rank up, as `coord.worker.CHECKPOINT_S`."""
-HOPELESS = 1e9
 
 
 class SimRank:
@@ -60,10 +58,9 @@ class SimRank:
         self.completed = False
         """It made its last step."""
         self.asked = False
-        """It got SIGTERM, or its agent told it to stop."""
+        """It got SIGTERM or its agent told it to stop, and it cares."""
         self.unkillable = False
         self.slowness = 1.0
-        self.faults: list[str] = []
         self.collective = collective
         self._job, self._own = habits
         self._kill_pending = False
@@ -145,7 +142,6 @@ class SimRank:
         if self._own.on_sigterm == "leave":
             self.asked = True
         elif self._own.on_sigterm == "die":
-            self.asked = True
             kernel.call_later(term_s, self._end, ExitStatus(signal=signal.SIGTERM))
 
     def _kill(self) -> None:
@@ -211,7 +207,8 @@ class SimRank:
         answer.add_done_callback(self._told)
 
     def _told(self, answer: asyncio.Future[Answer]) -> None:
-        if not answer.cancelled() and answer.exception() is None and answer.result().stop:
+        told = not answer.cancelled() and answer.exception() is None and answer.result().stop
+        if told and self._own.on_sigterm == "leave":
             self.asked = True
 
     async def _save(self) -> None:
