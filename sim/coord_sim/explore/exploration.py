@@ -138,7 +138,7 @@ class Exploration:
             notes=notes,
             beyond=self.findings.beyond,
             interrupted=self.interrupted,
-            cpu_s=round(progress.cpu_s, 2) if timed else 0.0,
+            cpu_s=round(progress.cpu_s, 2) if timed else None,
         )
 
 

@@ -107,8 +107,8 @@ class Coverage(msgspec.Struct, frozen=True, omit_defaults=True):
     finished: bool
     share: int = 0
     """Of the schedules of the whole search."""
-    cpu_s: float = 0.0
-    budget_s: float = 0.0
+    cpu_s: float | None = None
+    budget_s: float | None = None
 
 
 class Report(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -134,7 +134,7 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     beyond: int = 0
     """Findings beyond those kept."""
     interrupted: bool = False
-    cpu_s: float = 0.0
+    cpu_s: float | None = None
 
 
 def finding_told(
@@ -200,8 +200,8 @@ def _coverage(one: StrategyProgress, total: int, timed: bool) -> Coverage:
         bound=one.bound,
         finished=one.finished,
         share=1000 * one.schedules // total,
-        cpu_s=round(one.cpu_s, 2) if timed else 0.0,
-        budget_s=round(one.share_s, 2) if timed else 0.0,
+        cpu_s=round(one.cpu_s, 2) if timed else None,
+        budget_s=round(one.share_s, 2) if timed else None,
     )
 
 
