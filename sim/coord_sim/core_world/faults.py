@@ -170,7 +170,7 @@ def _leader(world: World, machine: Machine) -> None:
 
 def _storm(world: World, machine: Machine) -> None:
     """Elections in a row, for longer than any lease may be stretched."""
-    until_ms, ticks = world.true_ms + 18_000, world.rng.choice((1, 2, 6))
+    until_ms, ticks = world.true_ms + 25_000, world.rng.choice((1, 2, 6))
     while world.true_ms < until_ms:
         _elect(world)
         for _ in range(ticks):

@@ -6,7 +6,7 @@ from collections import Counter
 
 from coord.core.state import State
 from coord.model import decisions, events
-from coord.model.entities import FailureCause, FailureReason
+from coord.model.entities import ENDED_GANG, FailureCause, FailureReason
 from coord.model.entry import Recorded
 
 from .violation import CoreViolation
@@ -131,7 +131,8 @@ class Recoveries:
     def _look_at_closing(self, decision: decisions.IncidentClosed) -> None:
         gang, generation = self.incidents[decision.incident]
         row = self.state.gangs.get(gang)
-        if decision.resolved and row is not None and row.generation <= generation:
+        goes_on = row is not None and row.phase not in ENDED_GANG
+        if decision.resolved and row is not None and goes_on and row.generation <= generation:
             raise CoreViolation("an incident is over with the next generation", f"{decision}")
 
     # Ends

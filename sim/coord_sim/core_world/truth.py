@@ -72,7 +72,8 @@ def unmet(state: State) -> Iterable[str]:
         if job.status not in (JobStatus.RUNNING, JobStatus.QUEUED):
             continue
         for role, replicas in zip(job.spec.roles, job.replicas, strict=True):
-            count = sum(1 for key in job.gangs if state.gangs[key].role == role.name)
+            gangs = [state.gangs[key] for key in job.gangs]
+            count = sum(1 for one in gangs if one.role == role.name and one.index < replicas)
             if not role.gang and count != replicas:
                 yield f"{job.name}/{role.name} has {count} tasks of {replicas} wanted"
 

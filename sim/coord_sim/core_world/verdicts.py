@@ -138,7 +138,7 @@ class Verdicts:
         """Elections in a row stretch a lease, but not for ever."""
         if self.state.meta.frozen:
             return
-        limit_ms = 5 * self.settings.lease_ms
+        limit_ms = 6 * self.settings.lease_ms
         for name, heard_ms in self.heard_ms.items():
             silent_ms = self.now_ms - heard_ms
             if self.state.hosts[name].status in LIVE_HOST and silent_ms > limit_ms:
