@@ -95,8 +95,8 @@ class Execution(Reacting):
         self.diverged_at: int | None = None
         self.consumed = self.script.first
         self.converged_at: int | None = None
-        only = all(isinstance(change, SnapshotRestore) for change in schedule.changes)
-        self.restored_until = self.script.first + FOLLOWED if only and schedule.changes else 0
+        changes = schedule.changes
+        self.restoring = len(changes) == 1 and isinstance(changes[0], SnapshotRestore)
 
     def run(self) -> Run:
         try:
@@ -115,6 +115,9 @@ class Execution(Reacting):
         )
 
     def _run(self) -> None:
+        if self.restoring:
+            self._follow_restored()
+            return
         while (position := self.upcoming()) is not None:
             arrival_ms = max(self.now_ms, self.recording.times_ms[position])
             if self.pending and self.pending[0][0] < arrival_ms:
@@ -141,6 +144,24 @@ class Execution(Reacting):
             if self._converged():
                 return
         heal(self)
+
+    def _follow_restored(self) -> None:
+        """A restored server gets the very entries that the others got."""
+        first = self.script.first
+        for change in self.script.before.pop(first, ()):
+            faults.strike(self, change)
+        for position in range(first, min(first + FOLLOWED, self.recording.size)):
+            record, _, broken = self.follow(position)
+            self.applied.append(record)
+            if broken is not None:
+                self.breaks(broken)
+            if record != self.recording.records[position]:
+                entry = record.entry
+                detail = f"entry {entry.index}, {type(entry.event).__name__}"
+                self.diverged_at = position
+                self.breaks((RESTORED_SAME, detail))
+        self.converged_at = first
+        self.consumed = self.recording.size
 
     def upcoming(self) -> int | None:
         """The position of the log that comes next; None after the last."""
@@ -285,10 +306,6 @@ class Execution(Reacting):
             self.dirty.update(dict.fromkeys(self.explored.baseline.changed[position]))
         if self.diverged_at is None and (at >= len(recorded) or record != recorded[at]):
             self.diverged_at = at
-            entry = record.entry
-            if self.restored_until and at < len(recorded) and entry == recorded[at].entry:
-                detail = f"entry {entry.index}, {type(entry.event).__name__}"
-                self.breaks((RESTORED_SAME, detail))
 
     # As recorded again
 
@@ -298,8 +315,6 @@ class Execution(Reacting):
 
     def _converged(self) -> bool:
         if self.cursor < len(self.script.sequence) or self.pending or self.disturbed():
-            return False
-        if self.natural < min(self.restored_until, self.recording.size) and not self.diverged_at:
             return False
         if self.script.before or self.script.after or self.script.copies:
             return False

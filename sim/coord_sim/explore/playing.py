@@ -20,9 +20,11 @@ from coord.model.events import (
     TaskExited,
     TaskFound,
 )
+from coord.model.rejections import Rejection
 
 from . import agents
 from .agents import Agent
+from .recording import RETRY_MS
 
 if TYPE_CHECKING:
     from .execute import Execution
@@ -43,7 +45,10 @@ def play(execution: Execution, position: int) -> None:
 
 def _request(execution: Execution, position: int, record: Recorded, event: AnyEvent) -> None:
     term = max(_term(execution, position, record), execution.state.meta.term)
-    execution.apply(event, record.entry.origin, position, term)
+    origin = record.entry.origin
+    answer = execution.apply(event, origin, position, term)
+    if answer.rejection == Rejection.NOT_CONFIGURED and record.accepted:
+        execution.later(RETRY_MS, "asked again", "", (event, origin))
 
 
 def _term(execution: Execution, position: int, record: Recorded) -> int:
@@ -68,7 +73,7 @@ def _elected(execution: Execution, position: int, record: Recorded, event: Leade
 def _frame(execution: Execution, position: int, record: Recorded, event: HeartbeatsSeen) -> None:
     """Whoever was heard is heard, if its agent still beats; under the incarnation it has here."""
     pairs = _pairs(execution, position, event)
-    if not pairs:
+    if not pairs and event.slots:
         execution.skipped(position)
         return
     slots = tuple(slot for slot, _ in pairs)
@@ -183,7 +188,7 @@ def _report(execution: Execution, position: int, record: Recorded, event: Any) -
         execution.put_off("replay", host, position)
         return
     about = agents.fact_of(event)
-    if about is None:
+    if position in execution.recording.unexplained or about is None:
         _said(execution, position, event, host)
         return
     task, fact = about
@@ -244,7 +249,8 @@ def _said(execution: Execution, position: int, event: Any, host: str) -> None:
     agent = execution.agents[host]
     task = getattr(event, "task", "")
     record = agent.records.get(task)
-    if not agent.registered or (task and (record is None or not agents.alive(record))):
+    real = position in execution.recording.unexplained or not task
+    if not agent.registered or not (real or (record is not None and agents.alive(record))):
         execution.skipped(position)
         return
     if (event.host, event.incarnation) != (host, agent.incarnation):

@@ -134,11 +134,14 @@ class Reacting(Stage):
         if asked_ms is not None and self.now_ms < asked_ms - EARLY_MS:
             return False
         actor = f"host:{host}"
+        told = recording.told.get((task, fact), ())
+        if not told and recording.asked_of.get((task, fact)) == host:
+            return True  # The log has the order, and ends before anything comes of it.
         return any(
             self.ahead(position)
             and recording.records[position].entry.origin.actor == actor
             and (among is None or position in among)
-            for position in recording.told.get((task, fact), ())
+            for position in told
         )
 
     def _soon(self, task: str, fact: Fact) -> bool:
@@ -308,6 +311,9 @@ class Reacting(Stage):
     ) -> None:
         record = self.apply(event, origin, position)
         if record.rejection:
+            refused = self.agents.get(host) or Agent(host)
+            if refused.announced is None:
+                self.agents[host] = replace(refused, announced=event)
             self.later(RETRY_MS, "register", host)
             return
         agent = self.agents.get(host) or Agent(host)

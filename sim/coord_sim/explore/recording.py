@@ -67,7 +67,11 @@ class Recording:
         # What follows is filled in while the log is replayed once (`stage.Stage`).
         self.latency_ms: dict[Awaited, int] = {}
         self.asked_ms: dict[Awaited, int] = {}
-        """When a launch, a stop or a burial was asked for."""
+        """When a launch, a stop or a burial was asked for, ..."""
+        self.asked_of: dict[Awaited, str] = {}
+        """... and of which host."""
+        self.unexplained: dict[int, None] = {}
+        """Positions of reports of what was over already, or never was."""
         self.upon_request: dict[int, None] = {}
         """Positions of exits that somebody had asked for."""
         self.abrupt: dict[int, None] = {}
@@ -119,6 +123,12 @@ class Recording:
         signs = self._signs.setdefault(host, [])
         if not signs or signs[-1] != now_ms:
             signs.append(now_ms)
+
+    def ask(self, host: str, task: str, fact: Fact, now_ms: int) -> None:
+        """Note that a host was told to bring this about."""
+        if (task, fact) not in self.asked_ms:
+            self.asked_ms[task, fact] = now_ms
+            self.asked_of[task, fact] = host
 
     def settle(self, state: State) -> None:
         """Once all was replayed: what is typical."""

@@ -142,7 +142,10 @@ class Stage:
         recording = self.recording
         origin = record.entry.origin
         agent = self.agents.get(origin.actor[5:])
-        honest = agent is not None and agent.incarnation == origin.incarnation
+        honest = agent is not None and (agent.incarnation, agent.seq + 1) == (
+            origin.incarnation,
+            origin.seq,
+        )
         if record.duplicate_of or record.rejection == Rejection.REPORT_GAP or not honest:
             recording.noise[position] = None
             return
@@ -150,10 +153,13 @@ class Stage:
         if record.rejection in ENDS_INCARNATION:
             agent = replace(agent, registered=False)
         about = agents.fact_of(event)
-        if about is not None:
+        task: str = getattr(event, "task", "")
+        if not _possible(agent, task, about[1] if about else None):
+            recording.unexplained[position] = None
+        elif about is not None:
             task, fact = about
             self._note_latency(position, agent, task, fact, record.now_ms)
-            agent = agents.settled(self._taken_at_its_word(agent, event, position), task, fact)
+            agent = agents.settled(come_true(agent, event), task, fact)
         self.agents[agent.host] = replace(agent, seq=max(agent.seq, origin.seq))
 
     def _note_latency(
@@ -172,15 +178,6 @@ class Stage:
         if fact is Fact.EXITED:
             recording.asked_ms[task, Fact.REAPED] = now_ms
 
-    def _taken_at_its_word(self, agent: Agent, event: AnyEvent, position: int) -> Agent:
-        """The agent once what it reports is true."""
-        task: str = getattr(event, "task", "")
-        if task not in agent.records:
-            order = agents.order_of_key(task)
-            known = TaskRecord(order, Phase.LAUNCHING)
-            agent = replace(agent, records={**agent.records, task: known})
-        return come_true(agent, event)
-
     def hear_plan(self, name: str, now_ms: int) -> None:
         """The agent hears of its plan, unless it is cut off, and has done what it was told."""
         agent = self.agents.get(name)
@@ -188,12 +185,28 @@ class Stage:
             return
         agent, doing = agents.look(agents.obey(agent, host_plan(self.state, name)))
         for order in doing.launch:
-            self.recording.asked_ms.setdefault((order.task, Fact.STARTED), now_ms)
+            self.recording.ask(name, order.task, Fact.STARTED, now_ms)
         for task, _ in doing.stop:
-            self.recording.asked_ms.setdefault((task, Fact.EXITED), now_ms)
+            self.recording.ask(name, task, Fact.EXITED, now_ms)
         for task in doing.bury:
-            self.recording.asked_ms.setdefault((task, Fact.REAPED), now_ms)
+            self.recording.ask(name, task, Fact.REAPED, now_ms)
         self.agents[name] = _withholding(agent, doing)
+
+
+def _possible(agent: Agent, task: str, fact: Fact | None) -> bool:
+    """Whether what is reported can have come true just now, or be said of what runs."""
+    record = agent.records.get(task)
+    if not task or (fact is Fact.REAPED and task in agent.burying):
+        return True
+    if record is None:
+        return False
+    if fact is Fact.STARTED:
+        return record.process is None
+    if fact is Fact.EXITED:
+        return record.exit is None and record.phase is not Phase.GONE
+    if fact is None:
+        return agents.alive(record)
+    return record.holds and not (fact is Fact.UNKILLABLE and record.unkillable_pid)
 
 
 def _withholding(agent: Agent, doing: Doing) -> Agent:
