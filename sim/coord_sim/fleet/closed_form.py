@@ -7,6 +7,8 @@ restart or a write, and each interval lost is half of `d`, not of `d + w`.
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 MINUTES_PER_DAY = 1_440.0
@@ -41,3 +43,17 @@ def expected_ettr(point: Point) -> float:
     lost_days = (point.restart_min + point.checkpoint_interval_min / 2) / MINUTES_PER_DAY
     left = 1.0 - point.failures_per_day * lost_days
     return left / (1.0 + point.checkpoint_write_min / point.checkpoint_interval_min)
+
+
+def renewal_ettr(point: Point) -> float:
+    """The same without taking failures to be rare: they come in a restart and in a write too.
+
+    With m failures in a unit of time, an interval and its write take exp(m u0) (exp(m (d + w)) - 1)
+    / m on average: each failure starts it anew, after a restart that may itself fail (Daly 2006).
+    """
+    per_min = point.failures_per_day / MINUTES_PER_DAY
+    if not per_min:
+        return 1.0 / (1.0 + point.checkpoint_write_min / point.checkpoint_interval_min)
+    cycle_min = point.checkpoint_interval_min + point.checkpoint_write_min
+    takes_min = math.exp(per_min * point.restart_min) * math.expm1(per_min * cycle_min) / per_min
+    return point.checkpoint_interval_min / takes_min

@@ -68,7 +68,6 @@ class SimHost:
         self.outbox: list[AnyEvent] = []
         self.processes: dict[str, Process] = {}
         self.newest_generation = 0
-        self.plan_due = False
         self.bad: Fault | None = None
         """Whatever runs here will fail, until it is repaired."""
         self.leaving: Leave | None = None
@@ -107,6 +106,7 @@ class Agents:
         self._leader = leader
         self._policy = policy
         self._gpus = gpus
+        self._plan_ms = policy.operations.plan_ms
         self._faithful = faithful
         self.watcher: Watcher
         self.hosts: dict[str, SimHost] = {}
@@ -144,24 +144,25 @@ class Agents:
 
     def plans_changed(self, names: list[str]) -> None:
         """The servers have newer plans; connected agents get them."""
+        rows = self._leader.state.hosts
         for name in names:
             host = self.hosts[name]
+            if not rows[name].tasks and all(one.ended for one in host.processes.values()):
+                continue  # An empty plan for an empty host.
             if host.reachable(self._agenda.now_ms):
                 self.fetch_plan(host)
 
     def fetch_plan(self, host: SimHost) -> None:
-        if not host.plan_due:
-            host.plan_due = True
-            self._agenda.after(self._policy.operations.plan_ms, self._plan_arrives, host)
+        """It arrives as long after the change as any other; one that is outdated by then does not
+        arrive: the newer one is on its way."""
+        version = self._leader.state.hosts[host.name].plan_version
+        self._agenda.after(self._plan_ms, self._plan_arrives, host, version)
 
-    def _plan_arrives(self, host: SimHost) -> None:
-        host.plan_due = False
+    def _plan_arrives(self, host: SimHost, version: int) -> None:
         state = self._leader.state
-        row = state.hosts.get(host.name)
-        if row is None or not host.reachable(self._agenda.now_ms):
+        row = state.hosts[host.name]
+        if row.plan_version != version or not host.reachable(self._agenda.now_ms):
             return
-        if not row.tasks and not host.processes:
-            return  # An empty plan for an empty host.
         plan = host_plan(state, host.name)
         if plan.incarnation != host.incarnation or row.status not in LIVE_HOST:
             return

@@ -181,11 +181,15 @@ class Job:
     # What the core is told
 
     def report_progress(self) -> None:
-        """The newest step, by the first rank; the core takes the furthest of all."""
+        """What the first rank said last; the core takes the furthest step of all ranks."""
         generation = self.generation
         if generation is None or not generation.runs or generation.stopping:
             return
-        step = generation.step(self._agenda.now_ms)
+        tick_ms = generation.tick_at_or_before(self._agenda.now_ms)
+        if tick_ms <= generation.reported_ms:
+            return
+        generation.reported_ms = tick_ms
+        step = generation.step(tick_ms)
         host = self._agents.hosts[generation.hosts[0]]
         process = self.process_on(host)
         if step <= generation.reported_step or process is None:

@@ -49,6 +49,8 @@ class Generation:
         self.stopping = False
         """The coordinator has decided its end."""
         self.reported_step = progress_ms // pace.step_ms
+        self.reported_ms = -1
+        """The moment as of which it was looked whether there is a step to report."""
         self.committed = 0
         """Checkpoints of this generation that the core knows of."""
         self._stalled_ms = 0
@@ -60,6 +62,7 @@ class Generation:
 
     def begin(self, now_ms: int) -> None:
         self.running_ms = now_ms
+        self.reported_ms = now_ms
         self._stalled_until_ms = now_ms
 
     def end(self, now_ms: int, cause: str) -> None:
