@@ -6,13 +6,18 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraint
 INSTALLED := $(VENV)/.installed
 WITH_TORCH := $(VENV)/.installed-torch
 SOURCES := coord sim tests examples
+SEEDS ?= 100
+SEED ?= 1000
+MINUTES ?= 60
 
-.PHONY: help setup demo test test-slow check format proto bench clean
+.PHONY: help setup demo test test-slow sim sim-long check format proto bench clean
 
 help:
 	@echo "make demo       three servers, five agents, three failures: watch a training job survive"
 	@echo "make test       the whole test suite"
 	@echo "make test-slow  the long slices as well"
+	@echo "make sim        simulated clusters under faults, for a minute or so"
+	@echo "make sim-long   the same for an hour (MINUTES=60), from another seed (SEED=1000)"
 	@echo "make check      format, lint, types"
 	@echo "make bench      the figures in README.md, measured here"
 	@echo "make proto      regenerate coord/pb from proto/"
@@ -41,6 +46,12 @@ test: $(WITH_TORCH)
 
 test-slow: $(WITH_TORCH)
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests
+
+sim: $(INSTALLED)
+	$(BIN)/coordctl sim run --seeds $(SEEDS) --seed 1
+
+sim-long: $(INSTALLED)
+	$(BIN)/coordctl sim run --minutes $(MINUTES) --seed $(SEED) --keep-going
 
 check: $(INSTALLED)
 	$(BIN)/ruff format --check $(SOURCES)

@@ -5,18 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from coord_sim.world.options import WorldOptions
+from coord_sim.world.violation import Violation
 
-
-class Violation(AssertionError):
-    """A property does not hold in a simulated cluster.
-
-    `property` is a sentence that should be true, `detail` says who breaks it and how.
-    """
-
-    def __init__(self, property: str, detail: str = "") -> None:
-        super().__init__(f"{property}: {detail}" if detail else property)
-        self.property = property
-        self.detail = detail
+__all__ = ["Outcome", "Violation", "added"]
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):

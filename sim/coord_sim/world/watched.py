@@ -71,7 +71,8 @@ class WatchedNode(Node):
 
     def _applied(self, records: tuple[Recorded, ...], state: State) -> None:
         super()._applied(records, state)
-        self._on_applied(self.config.node, records, state)
+        if records:  # A barrier brings none.
+            self._on_applied(self.config.node, records, state)
 
     def _installed(self) -> None:
         super()._installed()

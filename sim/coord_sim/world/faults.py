@@ -1,0 +1,55 @@
+"""Every fault that a whole-cluster run may draw, from the menus of servers, hosts and
+clients."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from coord_sim.world import client_faults, host_faults, server_faults
+
+if TYPE_CHECKING:
+    from coord_sim.world.world import World
+
+SITE_CRASH = "site.crash"
+"""Not drawn while a run goes on: its climate says where and when (`swarm.CrashSite`)."""
+
+Inject = Callable[["World", random.Random], Awaitable[bool]]
+"""Begins a fault; returns whether there was anything that it could befall."""
+
+
+def _of_servers(fault: server_faults.Fault) -> Inject:
+    async def inject(world: World, rng: random.Random) -> bool:
+        before = world.kernel.trace.count
+        await fault.inject(world.servers, rng)
+        return world.kernel.trace.count >= before
+
+    return inject
+
+
+def _of_clients(fault: client_faults.Fault) -> Inject:
+    async def inject(world: World, rng: random.Random) -> bool:
+        return await fault.inject(world, rng)
+
+    return inject
+
+
+def _of_hosts(fault: host_faults.Fault) -> Inject:
+    async def inject(world: World, rng: random.Random) -> bool:
+        return await fault.inject(world.hosts, rng)
+
+    return inject
+
+
+INJECT: dict[str, Inject] = {
+    **{name: _of_servers(fault) for name, fault in server_faults.FAULTS.items()},
+    **{name: _of_hosts(fault) for name, fault in host_faults.FAULTS.items()},
+    **{name: _of_clients(fault) for name, fault in client_faults.FAULTS.items()},
+}
+WEIGHTS: dict[str, int] = {
+    **{name: fault.weight for name, fault in server_faults.FAULTS.items()},
+    **{name: fault.weight for name, fault in host_faults.FAULTS.items()},
+    **{name: fault.weight for name, fault in client_faults.FAULTS.items()},
+}
+FAULTS: tuple[str, ...] = tuple(sorted([*INJECT, SITE_CRASH]))
