@@ -43,7 +43,7 @@ class SearchLine:
         if self._schedules:
             share = progress.schedules / self._schedules
         else:
-            share = elapsed_s / self._budget_s if self._budget_s else 1.0
+            share = progress.cpu_s / self._budget_s if self._budget_s else 1.0
         under_way = [one for one in progress.strategies if one.schedules and not one.finished]
         name = under_way[-1].name if under_way else ""
         told = [

@@ -138,7 +138,7 @@ class Exploration:
             notes=notes,
             beyond=self.findings.beyond,
             interrupted=self.interrupted,
-            cpu_s=round(progress.cpu_s, 2) if timed else None,
+            took_s=round(progress.cpu_s, 2) if timed else None,
         )
 
 

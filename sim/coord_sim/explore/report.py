@@ -236,7 +236,7 @@ def summary_text(report: Report, width: int = 0, colour: bool = False) -> str:
     lines += [line for note in report.notes for line in _wrapped(note, width or 10_000, "")]
     found = count_text(len(report.findings), "finding")
     confirmed = sum(one.status is Status.CONFIRMED for one in report.findings)
-    rate = f", {report.schedules / report.cpu_s:,.0f} a CPU second" if report.cpu_s else ""
+    rate = f", {report.schedules / report.took_s:,.0f} a second" if report.took_s else ""
     schedules = count_text(report.schedules, "schedule")
     how = f" ({confirmed} confirmed, {len(report.findings) - confirmed} candidates)"
     lines.append(

@@ -107,7 +107,7 @@ class Coverage(msgspec.Struct, frozen=True, omit_defaults=True):
     finished: bool
     share: int = 0
     """Of the schedules of the whole search."""
-    cpu_s: float | None = None
+    took_s: float | None = None
     budget_s: float | None = None
 
 
@@ -134,7 +134,7 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     beyond: int = 0
     """Findings beyond those kept."""
     interrupted: bool = False
-    cpu_s: float | None = None
+    took_s: float | None = None
 
 
 def finding_told(
@@ -197,10 +197,10 @@ def _coverage(one: StrategyProgress, total: int, timed: bool) -> Coverage:
         found=one.found,
         consumed_median=one.consumed_median,
         consumed_min=one.consumed_min,
-        bound=one.bound,
+        bound=one.bound.removeprefix(f"{one.name}: "),
         finished=one.finished,
         share=1000 * one.schedules // total,
-        cpu_s=round(one.cpu_s, 2) if timed else None,
+        took_s=round(one.cpu_s, 2) if timed else None,
         budget_s=round(one.share_s, 2) if timed else None,
     )
 
