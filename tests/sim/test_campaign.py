@@ -9,8 +9,17 @@ from coord_sim.world.options import WorldOptions
 from tests.sim.fake_runs import HERE
 
 
-def campaign(run: str, seeds: int | None = 12, workers: int = 2, **more: object) -> Result:
-    plan = Plan(1, seeds, WorldOptions(), workers, run_seed=f"{HERE}:{run}", **more)  # type: ignore[arg-type]
+def campaign(
+    run: str,
+    seeds: int | None = 12,
+    workers: int = 2,
+    *,
+    minutes: float | None = None,
+    keep_going: bool = False,
+    hung_s: float = 60.0,
+) -> Result:
+    name = f"{HERE}:{run}"
+    plan = Plan(1, seeds, WorldOptions(), workers, minutes, keep_going, name, hung_s)
     return run_campaign(plan)
 
 
@@ -63,7 +72,7 @@ def test_a_campaign_tells_how_far_it_is() -> None:
     told: list[Progress] = []
     plan = Plan(1, 4, WorldOptions(), 1, run_seed=f"{HERE}:uneventful")
     run_campaign(plan, told.append)
-    assert [progress.done for progress in told] == [1, 2, 3, 4]
+    assert sorted({progress.done for progress in told} - {0}) == [1, 2, 3, 4]
     assert told[-1].virtual_s == 240.0
 
 
