@@ -135,6 +135,14 @@ def succeeded_by_failing(fleet: SmallFleet, log: Log) -> None:
     log.decide(decisions.GangSucceeded((), "lone", GANG, 1))
 
 
+def succeeded_by_leaving(fleet: SmallFleet, log: Log) -> None:
+    log.place()
+    rank = start(fleet.host(), SIM_ON_SIGTERM="leave")
+    rank.signal(15)
+    rank.exit(0)
+    log.decide(decisions.GangSucceeded((), "lone", GANG, 1))
+
+
 def commits_of_old(fleet: SmallFleet, log: Log) -> None:
     log.place(generation=1)
     rank = start(fleet.host())
@@ -189,10 +197,18 @@ BREAKS: dict[str, Break] = {
 }
 
 
-@pytest.mark.parametrize("sentence", PROPERTIES)
-def test_a_broken_property_ends_the_simulation(fleet: SmallFleet, sentence: str) -> None:
+@pytest.mark.parametrize(
+    ("sentence", "broken"),
+    [
+        *[(sentence, BREAKS[sentence]) for sentence in PROPERTIES],
+        (ground_truth.SUCCEEDED, succeeded_by_leaving),
+    ],
+)
+def test_a_broken_property_ends_the_simulation(
+    fleet: SmallFleet, sentence: str, broken: Break
+) -> None:
     """With its sentence, and a detail that names the offender."""
-    BREAKS[sentence](fleet, Log(fleet))
+    broken(fleet, Log(fleet))
     with pytest.raises(Violation) as caught:
         fleet.run_for(1)
     assert caught.value.property == sentence

@@ -27,7 +27,7 @@ BURIED = "a task that was reaped never lives again"
 REAPED = "a task is reaped only when no process of it is left"
 STARTED = "a start that counts has happened"
 EXITED = "an exit that counts has happened, and as it is told"
-SUCCEEDED = "a gang succeeds only if each of its processes exited with 0"
+SUCCEEDED = "a gang succeeds only if each of its processes exited with 0, unasked"
 CURRENT = "a checkpoint is committed by the generation that was placed last"
 SAVED = "a shard that counts was written, as it is told"
 WHOLE = "a committed checkpoint holds what every rank of its generation saved"
@@ -215,10 +215,7 @@ class GroundTruth:
             return  # It was wanted no more, and asked to end.
         for task in placed.tasks:
             runs = self._runs.get(task, [])
-            if not any(
-                rank.status is not None and not rank.status.exit_code and not rank.status.signal
-                for rank in runs
-            ):
+            if not any(_succeeded(rank) for rank in runs):
                 truth = ", ".join(f"{_name(rank)}: {rank.status}" for rank in runs)
                 self._violated(SUCCEEDED, f"{task} at index {index}; in truth {truth or 'none'}")
 
@@ -281,6 +278,13 @@ def _tells(event: events.TaskExited, rank: SimRank) -> bool:
     # What an agent ended unasked is no success and no failure of the task's own.
     told = f"exited with code {status.exit_code}, {_TRUE_END}"
     return not status.signal and event.error.startswith(told)
+
+
+def _succeeded(rank: SimRank) -> bool:
+    """Whoever left because it was told to has not finished its work."""
+    status = rank.status
+    ended_well = status is not None and not status.exit_code and not status.signal
+    return ended_well and (rank.completed or not rank.asked)
 
 
 def _seat(rank: SimRank) -> str:
