@@ -14,7 +14,7 @@ from coord_sim.world.clients import Call, SimClients
 from coord_sim.world.requests import Mix
 from coord_sim.world.server_faults import FAULTS as SERVER_FAULTS
 from coord_sim.world.server_faults import heal_all
-from coord_sim.world.servers import SimServers
+from coord_sim.world.servers import ClusterTimings, SimServers
 
 SERVER_MISFORTUNES = ("server.crash", "net.partition", "net.isolate_leader", "log.transfer")
 
@@ -23,9 +23,17 @@ class ClientCluster:
     """See `client_faults.Surroundings`. Without hosts: jobs queue, and their requests are decided
     all the same."""
 
-    def __init__(self, seed: int, directory: str, *, clients: int = 2, gap_s: float = 0.5) -> None:
+    def __init__(
+        self,
+        seed: int,
+        directory: str,
+        *,
+        clients: int = 2,
+        gap_s: float = 0.5,
+        timings: ClusterTimings | None = None,
+    ) -> None:
         self.kernel = Kernel(seed, trace=Trace(keep=400))
-        self.servers = SimServers(self.kernel, count=3, directory=directory)
+        self.servers = SimServers(self.kernel, count=3, directory=directory, config=timings)
         self.channels = Channels(self.kernel, self.servers)
         mix = Mix(gap_s=gap_s)
         self.clients = SimClients(self.kernel, self.channels, self.servers, count=clients, mix=mix)
