@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from coord.core.state import LIVE_HOST
 from coord.model import events
-from coord.model.entities import FINISHED_JOB, HostStatus
+from coord.model.entities import GangPhase, HostStatus
 from coord.model.entry import Origin
 
 from .machines import Machine, Process
@@ -31,7 +31,7 @@ def fault(world: World) -> None:
 
 
 def _running(world: World, machine: Machine) -> Process | None:
-    running = [process for process in machine.processes.values() if process.alive]
+    running = [process for process in machine.processes.values() if not process.exited]
     return world.rng.choice(running) if running else None
 
 
@@ -40,6 +40,19 @@ def _crash(world: World, machine: Machine) -> None:
     if process is not None:
         code, signal = world.rng.choice(((1, 0), (93, 0), (0, 9), (0, 11), (7, 0), (0, 0)))
         machine.crash(process, code, signal)
+
+
+def _cascade(world: World, machine: Machine) -> None:
+    """One rank ends, and takes its peers with it: who was first is not told first."""
+    first = _running(world, machine)
+    if first is None:
+        return
+    for other in world.machines.values():
+        for process in other.processes.values():
+            ours = (process.job, process.role) == (first.job, first.role)
+            if ours and not process.exited and world.rng.random() < 0.8:
+                code, signal = world.rng.choice(((1, 0), (1, 0), (93, 0), (0, 9), (0, 6)))
+                other.crash(process, code, signal)
 
 
 def _stall(world: World, machine: Machine) -> None:
@@ -72,6 +85,15 @@ def _power(world: World, machine: Machine) -> None:
     machine.power_on()
     if world.rng.random() < 0.3:
         machine.devices = max(1, machine.devices + world.rng.choice((-2, -1, 1)))
+
+
+def _reboot(world: World, machine: Machine) -> None:
+    """So fast that its lease holds."""
+    if machine.powered:
+        machine.power_off()
+        machine.power_on()
+        if world.rng.random() < 0.5:
+            machine.devices = max(1, machine.devices + world.rng.choice((-2, -1, 1)))
 
 
 def _register(world: World, machine: Machine) -> None:
@@ -139,11 +161,9 @@ def _repeat(world: World, machine: Machine) -> None:
     """A request comes again, from a client that did not hear the answer."""
     if not world.asked:
         return
-    origin, event = world.rng.choice(world.asked)
-    before = len(world.state.jobs)
-    record = world.send(event, origin)
-    if record.decisions or len(world.state.jobs) != before:
-        raise CoreViolation("a repeated request takes effect once", f"{record}")
+    recent = world.asked[-6:] if world.rng.random() < 0.7 else world.asked
+    origin, event = world.rng.choice(recent)
+    world.send(event, origin)
 
 
 # Leaders and their clocks
@@ -155,9 +175,9 @@ def _elect(world: World) -> None:
 
 def _leader(world: World, machine: Machine) -> None:
     """Nobody is heard for a while; then agents have to find the new leader."""
-    for _ in range(world.rng.choice((0, 1, 1, 2))):
-        world.pass_time(world.rng.randrange(500, 1_500))
-        if world.rng.random() < 0.3:
+    for _ in range(world.rng.choice((1, 1, 1, 2))):
+        for _ in range(world.rng.randrange(4)):
+            world.pass_time(world.rng.randrange(300, 900))
             # It judges before it has said that it leads.
             world.send(events.ClockAdvanced(), term=world.state.meta.term + 1)
         _elect(world)
@@ -170,10 +190,11 @@ def _leader(world: World, machine: Machine) -> None:
 
 def _storm(world: World, machine: Machine) -> None:
     """Elections in a row, for longer than any lease may be stretched."""
-    until_ms, ticks = world.true_ms + 25_000, world.rng.choice((1, 2, 6))
+    until_ms, apart_ms = world.true_ms + 25_000, world.rng.choice((300, 900, 2_600))
     while world.true_ms < until_ms:
         _elect(world)
-        for _ in range(ticks):
+        next_ms = world.true_ms + apart_ms
+        while world.true_ms < next_ms:
             world.tick()
 
 
@@ -232,16 +253,20 @@ def _submit(world: World, machine: Machine) -> None:
 
 
 def _cancel(world: World, machine: Machine) -> None:
-    if world.state.jobs:
-        name = world.rng.choice(list(world.state.jobs))
-        world.ask(events.JobCancelRequested(name, "me"))
+    """Any job, and rather one that is about to restart."""
+    stopping = [gang.job for gang in world.state.gangs.values() if gang.phase == GangPhase.STOPPING]
+    names = stopping if stopping and world.rng.random() < 0.5 else list(world.state.jobs)
+    if names:
+        world.ask(events.JobCancelRequested(world.rng.choice(names), "me"))
 
 
 def _resize(world: World, machine: Machine) -> None:
-    jobs = [job for job in world.state.jobs.values() if job.status not in FINISHED_JOB]
-    if jobs:
-        job = world.rng.choice(jobs)
-        role = world.rng.choice(job.spec.roles)
+    """Any job, and sometimes back again at once."""
+    if not world.state.jobs:
+        return
+    job = world.rng.choice(list(world.state.jobs.values()))
+    role = world.rng.choice(job.spec.roles)
+    for _ in range(world.rng.choice((1, 1, 2))):
         replicas = world.rng.randrange(max(role.smallest, 1), role.largest + 2)
         world.ask(events.JobResizeRequested(job.name, role.name, replicas, "me"))
 
@@ -249,14 +274,16 @@ def _resize(world: World, machine: Machine) -> None:
 Fault = Callable[["World", Machine], None]
 
 FAULTS: tuple[Fault, ...] = (
-    *(_crash,) * 5,
-    _harden,
+    *(_crash,) * 4,
+    *(_cascade,) * 2,
+    *(_harden,) * 2,
     *(_stall,) * 3,
     *(_agent,) * 3,
     *(_power,) * 2,
     *(_network,) * 3,
     *(_blip,) * 2,
-    _register,
+    _reboot,
+    *(_register,) * 2,
     *(_leader,) * 2,
     _clock,
     *(_stale_report,) * 3,
@@ -269,7 +296,7 @@ FAULTS: tuple[Fault, ...] = (
     _allow,
     *(_submit,) * 2,
     _cancel,
-    _resize,
+    *(_resize,) * 2,
 )
 """Each as often as it stands here."""
 

@@ -43,7 +43,13 @@ class Process(msgspec.Struct):
     stalled: bool = False
     """It lives, but makes no step any more."""
     step: int = 0
-    saving: int = 0
+    held_step: int = 0
+    """A step whose shard takes longer than that of the next; 0 for none."""
+    exited: bool = False
+    """Its main process ended; what it left behind may live."""
+    linger_ms: int = 0
+    """How much longer than the main process something of it lives."""
+    gone_at_ms: int = 0
 
 
 class Machine:
@@ -76,6 +82,8 @@ class Machine:
         """True time from which it has found the leader again."""
         self.fence_late_ms = 0
         """How long after its deadline the fence takes effect, well within what is waited for it."""
+        self.now_ms = 0
+        """True time."""
         self.last_beat_ms = 0
         """True time of the last beat that was recorded."""
         self.sent: list[tuple[Origin, AnyEvent]] = []
@@ -94,7 +102,7 @@ class Machine:
     def registration(self) -> tuple[Origin, events.HostRegistered]:
         self.requests += 1
         found = tuple(
-            TaskFound(process.key, process.pid, process.alive)
+            TaskFound(process.key, process.pid, not process.exited)
             for process in self.processes.values()
         )
         event = events.HostRegistered(
@@ -117,8 +125,9 @@ class Machine:
         self.last_beat_ms = true_ms
         self.outbox = []
         for process in list(self.processes.values()):
-            if not process.alive:
+            if process.exited:
                 self._report_exit(process)
+            if not process.alive:
                 self._report_reaped(process)
         for key in self.failed:
             self._report_failure(key)
@@ -165,6 +174,7 @@ class Machine:
             order.devices,
             order.exclusive,
             step=int(order.env["COORD_RESTORE_STEP"] or 0),
+            linger_ms=rng.choice((0, 0, 0, 400, 1_500)),
         )
         self.processes[order.task] = process
         self.outbox.append(
@@ -183,13 +193,14 @@ class Machine:
             self.done[key] = None
             if reaped not in self.outbox:
                 self.outbox.append(reaped)
-        elif process.alive and not process.dies_at_ms:
+        elif not process.exited and not process.dies_at_ms:
             process.dies_at_ms = true_ms + rng.randrange(max(grace_ms, 1) + 1)
 
     # What happens to processes
 
     def pass_time(self, true_ms: int, lease_ms: int) -> None:
         """Signals take effect, and an agent that hears nothing fences its exclusive tasks."""
+        self.now_ms = true_ms
         if not (self.reachable and self.registered):
             self.out_ms = true_ms
         if not self.powered:
@@ -199,27 +210,48 @@ class Machine:
             if not process.alive:
                 continue
             if process.exclusive and unheard:
-                self._die(process, 0, 9, seen=self.agent_up)
+                self._die(process, 0, 9)
+                self._gone(process)
+            elif process.exited:
+                if true_ms >= process.gone_at_ms:
+                    self._end_of(process)
             elif process.dies_at_ms and true_ms >= process.dies_at_ms:
-                if not process.stubborn:
-                    self._die(process, 0, 15, seen=self.agent_up)
-                elif self.agent_up and not process.called_unkillable:
-                    process.called_unkillable = True
-                    self.outbox.append(
-                        events.TaskUnkillable(self.name, self.incarnation, process.key, process.pid)
-                    )
+                self._end_of(process)
+
+    def _end_of(self, process: Process) -> None:
+        """SIGKILL for all that is left."""
+        if process.stubborn:
+            if self.agent_up and not process.called_unkillable:
+                process.called_unkillable = True
+                self.outbox.append(
+                    events.TaskUnkillable(self.name, self.incarnation, process.key, process.pid)
+                )
+        elif process.exited:
+            self._gone(process)
+        else:
+            self._die(process, 0, 15)
 
     def crash(self, process: Process, exit_code: int, exit_signal: int) -> None:
         """The process ends by itself."""
-        self._die(process, exit_code, exit_signal, seen=self.agent_up)
+        self._die(process, exit_code, exit_signal)
 
-    def _die(self, process: Process, exit_code: int, exit_signal: int, *, seen: bool) -> None:
-        process.alive = False
+    def _die(self, process: Process, exit_code: int, exit_signal: int) -> None:
+        if process.exited:
+            return
+        process.exited = True
         process.exit_code, process.exit_signal = exit_code, exit_signal
-        process.exit_seen = seen
+        process.exit_seen = self.agent_up
+        process.gone_at_ms = self.now_ms + process.linger_ms
         if self.agent_up:
             self._report_exit(process)
-            self._report_reaped(process)
+        if not process.linger_ms:
+            self._gone(process)
+
+    def _gone(self, process: Process) -> None:
+        if process.alive:
+            process.alive = False
+            if self.agent_up:
+                self._report_reaped(process)
 
     def _report_exit(self, process: Process) -> None:
         self.outbox.append(
@@ -244,7 +276,7 @@ class Machine:
         self.registered = False
         self.outbox = []
         for process in self.processes.values():
-            process.alive = False
+            process.alive, process.exited = False, True
 
     def power_on(self) -> None:
         """After a boot nothing of before runs, and the agent knows it by the boot id."""

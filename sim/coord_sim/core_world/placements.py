@@ -5,8 +5,9 @@ from __future__ import annotations
 from coord.core.placement import rooms_of
 from coord.core.state import State
 from coord.model import decisions, events
-from coord.model.entities import Gang, GangPhase, HostStatus
+from coord.model.entities import Gang, GangPhase, HostStatus, TaskStatus
 from coord.model.entry import Recorded
+from coord.model.ids import gang_key
 
 from .violation import CoreViolation
 
@@ -25,6 +26,8 @@ class Placements:
         """Host -> whether an operator wanted it; a notice is over with the next boot."""
         self.quarantined: dict[str, None] = {}
         self.deadlines: dict[str, int] = {}
+        self.stops: dict[str, int] = {}
+        """Task -> by when it must have ended."""
         self.not_before_ms: dict[str, int] = {}
         self.unwanted: dict[str, str] = {}
         """Gang or job -> why it must not start again."""
@@ -39,6 +42,7 @@ class Placements:
         if joined and not placed:  # A start may leave places that it had kept.
             self._look_for_places_lost(joined[0], record.now_ms)
         self._look_at_deadlines()
+        self._look_at_stops(record.now_ms)
 
     def _take_event(self, record: Recorded) -> None:
         event = record.entry.event
@@ -75,8 +79,13 @@ class Placements:
             gone = [key for key in self.unwanted if key.split("/")[0] == decision.job]
             for key in gone:
                 del self.unwanted[key]
-        elif isinstance(decision, decisions.GangStopped):
+        elif isinstance(decision, decisions.GangStopped | decisions.GangSucceeded):
             self.unwanted.pop(decision.gang, None)
+            gang = self.state.gangs.get(decision.gang)
+            if gang is not None and gang.holds:
+                raise CoreViolation("a gang that has ended keeps no places", f"{gang}")
+        elif isinstance(decision, decisions.JobResized):
+            self._look_at_size(decision)
 
     def _look_at_placement(self, decision: decisions.TasksPlaced, now_ms: int) -> None:
         if decision.generation <= self.generations.get(decision.job, 0):
@@ -113,6 +122,28 @@ class Placements:
                     "the earliest deadline wins", f"{name}: {before_ms} became {now_ms}"
                 )
             self.deadlines[name] = now_ms
+
+    def _look_at_stops(self, now_ms: int) -> None:
+        stops: dict[str, int] = {}
+        for key, task in self.state.tasks.items():
+            before_ms = self.stops.get(key, 0)
+            orphan = task.status == TaskStatus.ORPHANED
+            if before_ms and not orphan and task.stop_deadline_ms > max(before_ms, now_ms):
+                raise CoreViolation(
+                    "a stop is never put off", f"{key}: {before_ms} became {task.stop_deadline_ms}"
+                )
+            stops[key] = task.stop_deadline_ms
+        self.stops = stops
+
+    def _look_at_size(self, decision: decisions.JobResized) -> None:
+        """Each independent task up to the new number is there to stay."""
+        role = self.state.jobs[decision.job].spec.role(decision.role)
+        if role is None or role.gang:
+            return
+        for index in range(decision.replicas):
+            gang = self.state.gangs.get(gang_key(decision.job, decision.role, index))
+            if gang is None or gang.stop_final == "remove":
+                raise CoreViolation("what is wanted again stays", f"{index} after {decision}")
 
     def _look_for_places_lost(self, name: str, now_ms: int) -> None:
         """Whoever was interrupted on a host that comes back finds its place kept."""

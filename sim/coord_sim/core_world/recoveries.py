@@ -47,6 +47,12 @@ class Recoveries:
         for decision in record.decisions:
             self._take(decision, record)
         self._look_at_forgetting()
+        for gang in dict.fromkeys(
+            one.gang
+            for one in record.decisions
+            if isinstance(one, decisions.IncidentOpened | decisions.CauseRevised)
+        ):
+            self._look_at_accounts(gang)
 
     def _take(self, decision: decisions.AnyDecision, record: Recorded) -> None:
         if isinstance(decision, decisions.IncidentOpened):
@@ -96,6 +102,26 @@ class Recoveries:
         accounts[self.charged[decision.incident]] -= 1
         accounts[decision.cause] += 1
         self.charged[decision.incident] = decision.cause
+
+    def _look_at_accounts(self, name: str) -> None:
+        gang, accounts = self.state.gangs.get(name), self.accounts.get(name)
+        if gang is None or accounts is None:
+            return
+        charged = {
+            FailureCause.USER: gang.restarts_user,
+            FailureCause.INFRASTRUCTURE: gang.restarts_infrastructure,
+            FailureCause.UNKNOWN: gang.restarts_unknown,
+            FailureCause.PREEMPTION: gang.restarts_preemption,
+        }
+        for cause, count in charged.items():
+            if count != accounts[cause]:
+                raise CoreViolation(
+                    "one failure, one restart", f"{name}: {cause} {count}, not {accounts[cause]}"
+                )
+        if gang.barren > self.own_faults[name]:
+            raise CoreViolation(
+                BUDGETS, f"{name}: {gang.barren} of {self.own_faults[name]} failures are barren"
+            )
 
     def _look_at_restart(self, decision: decisions.RestartScheduled) -> None:
         if decision.cause in UNCOUNTED:

@@ -19,6 +19,7 @@ from coord.model.spec import RoleSpec
 from .machines import Machine
 from .placements import Placements
 from .recoveries import Recoveries
+from .reports import Reports
 from .saves import Saves
 from .verdicts import Verdicts
 from .violation import CoreViolation
@@ -33,9 +34,11 @@ class Truth:
         self.placements = Placements(state)
         self.recoveries = Recoveries(state)
         self.saves = Saves(state)
+        self.reports = Reports(state)
 
     def look_at(self, record: Recorded, true_ms: int) -> None:
         """Compare what an entry decided with what is true at that moment."""
+        self.reports.look_at(record)
         self.verdicts.look_at(record, true_ms)
         self.placements.look_at(record)
         self.recoveries.look_at(record)

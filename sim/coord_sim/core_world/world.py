@@ -30,7 +30,7 @@ SETTINGS = Settings(
     hold_ms=10_000,
     breaker_window_ms=3_000,
     request_window=8,
-    finished_jobs_kept=2,
+    finished_jobs_kept=1,
 )
 GRACE_MS = 1_000
 LAST_STEP = 12
@@ -143,7 +143,7 @@ class World:
         """Processes make steps, save, and end well when they have made enough."""
         for machine in self.machines.values():
             for process in list(machine.processes.values()):
-                if process.alive and machine.agent_up and self.rng.random() < 0.5:
+                if not process.exited and machine.agent_up and self.rng.random() < 0.5:
                     self._work(machine, process)
 
     def _work(self, machine: Machine, process: Process) -> None:
@@ -159,12 +159,16 @@ class World:
         about = (machine.name, machine.incarnation, process.key)
         machine.outbox.append(events.ProgressReported(*about, process.step))
         if process.step % 3 == 0:
-            path = f"/c/{process.step}"
-            machine.outbox.append(events.CheckpointBegun(*about, process.step, path))
-            digest = f"{process.generation}/{process.step}/{process.index}"
-            machine.outbox.append(
-                events.ShardSaved(*about, process.step, path, f"{process.index}", digest)
-            )
+            begun = events.CheckpointBegun(*about, process.step, f"/c/{process.step}")
+            machine.outbox.append(begun)
+            held, process.held_step = process.held_step, 0
+            if not held and process.step < LAST_STEP and self.rng.random() < 0.2:
+                process.held_step = process.step
+                return
+            for step in (process.step, held) if held else (process.step,):
+                digest = f"{process.generation}/{step}/{process.index}"
+                shard = events.ShardSaved(*about, step, f"/c/{step}", f"{process.index}", digest)
+                machine.outbox.append(shard)
 
     # Who is there
 
