@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
 
 from coord.core.invariants import violations
 from coord.core.machine import apply
-from coord.core.state import State, new_state, state_digest
+from coord.core.state import State, Table, new_state, state_digest
 from coord.model import decisions as d
 from coord.model.entry import Recorded
 from coord.model.events import JobSubmitted
@@ -20,6 +23,8 @@ from coord_sim.world.outcome import Violation
 
 READ_TABLES = ("hosts", "jobs", "gangs", "tasks", "checkpoints", "incidents")
 """What invariants look at. Requests, and when hosts were heard, are in none."""
+UNREAD_FIELDS = {"tasks": ("progress_ms", "step"), "gangs": ("progress_ms", "step", "best_step")}
+"""Of rows of these tables no invariant looks at these: most entries report progress alone."""
 COMPARED_EVERY = 128
 """Entries of a node between two comparisons of all rows."""
 
@@ -40,6 +45,8 @@ class StateChecks:
         """Entries after which the invariants were looked at."""
         self.compared = 0
         self._compared_at: dict[int, int] = {}
+        self._rows: dict[str, dict[str, Any]] = {name: {} for name in READ_TABLES}
+        """As of the last look."""
         self._decided = _Decided()
 
     def applied(self, node: int, records: tuple[Recorded, ...], state: State) -> None:
@@ -76,14 +83,7 @@ class StateChecks:
         self.records.append(derived)
         if derived.digest != record.digest:
             raise _difference(node, record, derived)
-        changed = False
-        for name in READ_TABLES:
-            table = self.state.table(name)
-            if table.changed:
-                changed = True
-                table.changed = {}
-        self.state.requests.changed = {}
-        if changed:
+        if self._take_changed():
             self.checked += 1
             found = violations(self.state)
             if found:
@@ -99,6 +99,17 @@ class StateChecks:
             self._decided.look(derived)
         for look in self.looks:
             look(derived, self.state)
+
+    def _take_changed(self) -> bool:
+        """Whether a row has changed, since the last call, in what an invariant may look at."""
+        found = False
+        for name in READ_TABLES:
+            table = self.state.table(name)
+            if table.changed:
+                found = _changed(table, self._rows[name], UNREAD_FIELDS.get(name, ())) or found
+                table.changed = {}
+        self.state.requests.changed = {}
+        return found
 
     def _compare_now_and_then(self, node: int, index: int, state: State) -> None:
         if index - self._compared_at.get(node, 0) >= COMPARED_EVERY:
@@ -147,6 +158,23 @@ class _Decided:
 
     def submitted(self, name: str) -> None:
         self._submissions[name] += 1
+
+
+def _changed(table: Table[Any], known: dict[str, Any], unread: tuple[str, ...]) -> bool:
+    """Bring what is known up to date; whether more has changed than those fields."""
+    found = False
+    for key in table.changed:
+        before, now = known.get(key), table.get(key)
+        if now is None:
+            known.pop(key, None)
+        else:
+            known[key] = now
+        if before is None or now is None or not unread:
+            found = found or before is not now
+            continue
+        same = replace(now, **{field: getattr(before, field) for field in unread})
+        found = found or same != before
+    return found
 
 
 def _told(record: Recorded, decision: d.Decision) -> str:

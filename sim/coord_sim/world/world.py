@@ -6,8 +6,6 @@ import asyncio
 import random
 from collections import Counter
 
-import msgspec
-
 from coord import sites
 from coord.client.channel import Channel
 from coord.core.state import State, state_digest
@@ -15,7 +13,9 @@ from coord.model.channel import Hello
 from coord.model.entry import Recorded
 from coord.model.events import EvictionsAllowed, UndrainRequested
 from coord.model.settings import Settings
+from coord.node.config import Intervals, Retention
 from coord.raft.rules import ALL_RULES
+from coord.raft.timings import RaftTimings
 from coord_sim.kernel import Kernel, Trace, current_process
 from coord_sim.world import client_faults, host_faults, server_faults
 from coord_sim.world.artefacts import Happening, History
@@ -41,11 +41,11 @@ QUIET_S = 600.0
 LOOK_S = 2.0
 
 SETTINGS = Settings(
-    lease_ms=8_000,
-    heartbeat_ms=2_000,
-    suspect_ms=5_000,
+    lease_ms=10_000,
+    heartbeat_ms=3_000,
+    suspect_ms=7_000,
     fence_ms=2_000,
-    breaker_window_ms=8_000,
+    breaker_window_ms=10_000,
     launch_timeout_ms=15_000,
     unkillable_ms=5_000,
     hold_ms=30_000,
@@ -94,7 +94,9 @@ class World:
         self.weather.begin(self)
         self._decisions: Counter[str] = Counter()
         self._site_visits: Counter[str] = Counter()
-        self._crash_sites = {(crash.site, crash.visit) for crash in climate.crash_sites}
+        self._crash_sites: dict[str, list[int]] = {}
+        for crash in climate.crash_sites:
+            self._crash_sites.setdefault(crash.site, []).append(crash.visit)
         self._terms: dict[int, None] = {}
         self._under_way: list[asyncio.Task[None]] = []
         self.servers.on_applied(self._applied)
@@ -156,9 +158,11 @@ class World:
         self.happenings.append(Happening(self.lived_ms(), name, about))
 
     def _reached(self, site: str) -> None:
-        self._site_visits[site] += 1
-        visit = self._site_visits[site]
-        if (site, visit) not in self._crash_sites:
+        visits = self._crash_sites.get(site)
+        if visits is None:
+            return
+        self._site_visits[site] = visit = self._site_visits[site] + 1
+        if visit not in visits:
             return
         process = current_process()
         if process is None or not process.alive:
@@ -171,7 +175,7 @@ class World:
 
     async def _heal(self) -> None:
         """End every fault; what some of them still had in mind ends by itself within a minute."""
-        self._crash_sites = set()
+        self._crash_sites = {}
         await self._heal_once()
         await asyncio.gather(*self._under_way)
         await self._heal_once()
@@ -302,6 +306,30 @@ class NamedDialer:
 
 
 def _timings(climate: Climate) -> ClusterTimings:
-    plain = ClusterTimings(snapshot_entries=climate.snapshot_entries)
-    raft = msgspec.structs.replace(plain.raft, keep_entries=climate.keep_entries)
-    return msgspec.structs.replace(plain, raft=raft)
+    """A clockwork so slow that what happens weighs more than the waiting for it."""
+    return ClusterTimings(
+        raft=RaftTimings(
+            tick_ms=200,
+            heartbeat_ms=600,
+            notice_ms=40,
+            election_min_ms=2_000,
+            election_max_ms=4_000,
+            orphan_min_ms=200,
+            orphan_max_ms=800,
+            keep_entries=climate.keep_entries,
+        ),
+        intervals=Intervals(
+            tick_s=0.3,
+            frame_s=1.5,
+            idle_clock_s=1.5,
+            resend_s=3.0,
+            state_s=2.0,
+            digest_s=4.0,
+            invariants_s=1e9,
+            propose_s=5.0,
+            read_retry_s=1.0,
+            keep_s=5.0,
+        ),
+        retention=Retention(max_entries=600, max_bytes=0),
+        snapshot_entries=climate.snapshot_entries,
+    )
