@@ -462,7 +462,9 @@ class SimHosts:
     def violated(self, sentence: str, detail: str, cause: BaseException | None = None) -> None:
         """End the simulation with a violation, from whatever process this is found in."""
         self.kernel.trace.note("violation", detail=detail, property=sentence)
-        self.kernel.call_later(0.0, _raise, Violation(sentence, detail), cause)
+        violation = Violation(sentence, detail)
+        violation.__cause__ = cause
+        self.kernel.fail(violation)
 
 
 def leaves(error: BaseException) -> Iterable[BaseException]:
@@ -470,7 +472,3 @@ def leaves(error: BaseException) -> Iterable[BaseException]:
     if isinstance(error, BaseExceptionGroup):
         return [leaf for one in error.exceptions for leaf in leaves(one)]
     return [error]
-
-
-def _raise(violation: Violation, cause: BaseException | None) -> None:
-    raise violation from cause
