@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from coord_sim.world import client_checks, client_faults, clients
 from coord_sim.world.quiet import quiet_logs
-from coord_sim.world.requests import KINDS, WEIGHTS, Asker, HostSeen, JobSeen, Mix, Seen
+from coord_sim.world.requests import KINDS, WEIGHTS, Asker, HostSeen, JobSeen, Look, Mix, Seen
 from coord_sim.world.violation import Violation
 
 from coord.model.events import (
@@ -67,15 +67,18 @@ def test_what_is_drawn_is_mostly_possible() -> None:
     seen = Seen(7, jobs, (*hosts, HostSeen("h4", False, False)))
     asker = Asker("me", random.Random(1), Mix(), lambda: ["h3"])
     drawn = [asker.draw(seen) for _ in range(2_000)]
-    assert {type(event) for event in drawn if event is not None} == {
+    assert {type(event) for event in drawn} == {
         DrainRequested, EvictionsAllowed, HostRemovalRequested, JobCancelRequested,
-        JobResizeRequested, JobSubmitted, NoteAdded, UndrainRequested,
+        JobResizeRequested, JobSubmitted, Look, NoteAdded, UndrainRequested,
     }  # fmt: skip
+    assert {event for event in drawn if isinstance(event, Look)} == {*Look}
     specs = [event.spec for event in drawn if isinstance(event, JobSubmitted)]
     assert 0 < sum(bool(spec_problems(spec)) for spec in specs) < len(specs) / 10
     assert {len(spec.roles) for spec in specs} == {1, 2, 3}
     assert {event.host for event in drawn if isinstance(event, HostRemovalRequested)} == {"h3"}
-    assert all(event.actor == "" for event in drawn if event is not None), "tags are given later"
+    assert all(event.actor == "" for event in drawn if not isinstance(event, Look)), (
+        "tags are given later"
+    )
     crowded = Asker("me", random.Random(1), Mix(jobs_limit=2), tuple)
     assert not [e for e in (crowded.draw(seen) for _ in range(500)) if isinstance(e, JobSubmitted)]
 

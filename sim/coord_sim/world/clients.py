@@ -18,14 +18,14 @@ import msgspec
 
 from coord.client.client import Client
 from coord.client.errors import NotDone, OutcomeUnknown, Rejected
-from coord.model.channel import Result
+from coord.model.channel import LogChunk, Result
 from coord.model.entry import Origin, Submission
 from coord.model.events import AnyEvent, JobSubmitted
 from coord.node.node import Node, NodeStopped
 from coord.node.reads import ReadUnavailable
 from coord_sim.kernel import Kernel, SimProcess
 from coord_sim.world.channels import Channels
-from coord_sim.world.requests import Asker, Mix, Seen, seen_in
+from coord_sim.world.requests import Asker, Look, Mix, Seen, seen_in
 from coord_sim.world.violation import Violation
 
 FAILED = "a client never ends by itself"
@@ -128,7 +128,7 @@ class SimClients:
         self.on_read: list[Callable[[Read], None]] = []
         self.told_index = 0
         """The highest log index that anybody was told."""
-        self.counts = dict.fromkeys(("calls", "reads", "unread", "lives"), 0)
+        self.counts = dict.fromkeys(("calls", "reads", "unread", "outputs", "lives"), 0)
         names = [f"client-{number}" for number in range(1, count + 1)]
         self.all = {name: SimClient(self, name) for name in names}
         self.operator = SimClient(self, "operator", idle=True)
@@ -175,7 +175,7 @@ class SimClients:
         for _ in range(count):
             event = client.asker.draw(seen)
             jobs += isinstance(event, JobSubmitted)
-            if event is None or (isinstance(event, JobSubmitted) and jobs > 1):
+            if isinstance(event, Look) or (isinstance(event, JobSubmitted) and jobs > 1):
                 event = client.asker.note(seen)
             calls.append(client.begin(event))
         return calls
@@ -321,8 +321,10 @@ class SimClient:
         if len(self.open_calls) >= self._clients.mix.in_flight:
             return
         event = self.asker.draw(self.seen)
-        if event is None:
+        if event is Look.STATE:
             group.create_task(self._read())
+        elif event is Look.OUTPUT:
+            group.create_task(self._read_output())
         else:
             self.begin(event)
 
@@ -397,6 +399,29 @@ class SimClient:
             self._library.learn_servers(addresses)
         completed_s = self._kernel.now_s()
         clients.answered(Read(self.name, number, began_s, completed_s, floor, self.seen.index))
+
+    async def _read_output(self) -> None:
+        """As `GET /v1/jobs/<name>/logs` of a server that has the agent's session."""
+        clients = self._clients
+        if not self.seen.hosts:
+            return
+        host = self._rng.choice(self.seen.hosts).name
+        number = self._rng.choice(clients.servers.numbers())
+        limit_bytes = self._rng.choice((10, 4_096))
+
+        async def read(node: Node) -> LogChunk | None:
+            session, known = node.sessions.agent_of(host), node.state.hosts.get(host)
+            if session is None or known is None or not known.tasks:
+                return None
+            return await node.sessions.read_log(
+                session, known.tasks[-1], "stdout", offset=0, limit=limit_bytes,
+                timeout_s=READ_S * 0.5,
+            )  # fmt: skip
+
+        chunk = await self._over_http(number, read, READ_S)
+        if chunk is not None:
+            clients.counts["outputs"] += 1
+            clients.kernel.trace.note("output", host=host, exists=chunk.exists, ended=chunk.ended)
 
     async def _over_http(
         self, number: int, question: Callable[[Node], Coroutine[Any, Any, T]], limit_s: float

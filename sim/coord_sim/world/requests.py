@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import random
 from collections.abc import Callable, Sequence
 
@@ -33,8 +34,17 @@ WEIGHTS = {
     "remove": 1,
     "note": 2,
     "read": 4,
+    "output": 1,
 }
 """Of what people ask for, unless somebody says otherwise."""
+
+
+class Look(enum.Enum):
+    """What is only looked at."""
+
+    STATE = "state"
+    OUTPUT = "output"
+    """Of some task, through its agent."""
 
 
 class JobSeen(msgspec.Struct, frozen=True):
@@ -45,6 +55,8 @@ class JobSeen(msgspec.Struct, frozen=True):
 
 
 class HostSeen(msgspec.Struct, frozen=True):
+    """A host that was not removed."""
+
     name: str
     lost: bool
     out_of_service: bool
@@ -108,12 +120,10 @@ class Asker:
         """Until the next request."""
         return self._rng.expovariate(1.0 / self._mix.gap_s)
 
-    def draw(self, seen: Seen) -> AnyEvent | None:
-        """The next request; None for a read. What cannot be asked becomes a note."""
+    def draw(self, seen: Seen) -> AnyEvent | Look:
+        """The next request. What cannot be asked becomes a note."""
         weights = [self._mix.weights.get(kind, WEIGHTS[kind]) for kind in KINDS]
         kind = self._rng.choices(list(KINDS), weights)[0]
-        if kind == "read":
-            return None
         return KINDS[kind](self, seen) or self.note(seen)
 
     def submit(self, seen: Seen) -> AnyEvent | None:
@@ -175,7 +185,7 @@ class Asker:
         return self._rng.choice(seen.jobs) if seen.jobs else None
 
 
-KINDS: dict[str, Callable[[Asker, Seen], AnyEvent | None]] = {
+KINDS: dict[str, Callable[[Asker, Seen], AnyEvent | Look | None]] = {
     "submit": Asker.submit,
     "cancel": Asker.cancel,
     "resize": Asker.resize,
@@ -184,7 +194,8 @@ KINDS: dict[str, Callable[[Asker, Seen], AnyEvent | None]] = {
     "allow": Asker.allow,
     "remove": Asker.remove,
     "note": Asker.note,
-    "read": lambda asker, seen: None,
+    "read": lambda asker, seen: Look.STATE,
+    "output": lambda asker, seen: Look.OUTPUT,
 }
 
 
