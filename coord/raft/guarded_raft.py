@@ -81,6 +81,8 @@ class GuardedRaft:
         self._add_peer = add_peer
         self._drop_peer = drop_peer
         self._queued: collections.deque[Placed] = collections.deque()
+        self._queued_change: Placed | None = None
+        """The change of members that was queued last."""
         self._followed: tuple[Member, ...] | None = None
         self._peers: dict[int, PeerNode] = {}
         self._candidate = False
@@ -178,9 +180,11 @@ class GuardedRaft:
     def propose_change(self, member: Member, adds: bool, placed: Placed) -> None:
         """Append a change of members in the next tick. It is refused while another one, or the
         leader's first entry, is not committed."""
-        if self.journal.has_change_after(self.commit_index):
+        queued = self._queued_change in self._queued  # not in the log before the next tick
+        if queued or self.journal.has_change_after(self.commit_index):
             placed(0, 0)
             return
+        self._queued_change = placed
         change = self._library.addNodeToCluster if adds else self._library.removeNodeFromCluster
         change(peer_node(member), callback=self._queue(placed))
 

@@ -372,7 +372,8 @@ class PySyncObjLog:
             outcome = await self._propose(append, until_s - loop.time())
             if outcome != NotCommitted("busy") or loop.time() >= until_s:
                 return outcome
-            await self._turns.next_turn()
+            # Not at the next turn: asking makes one, and so the loop would do nothing else.
+            await asyncio.sleep(self._timings.tick_ms / 1000)
 
     def _apply(self, index: int, term: int, payload: bytes) -> None:
         self._machine.apply(index, term, payload)

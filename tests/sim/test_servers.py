@@ -16,13 +16,13 @@ from coord_sim.world.quiet import quiet_logs
 from coord_sim.world.raft_checks import DURABLE, HALTED, MAJORITY
 from coord_sim.world.raft_run import draw, raft_run
 from coord_sim.world.server_faults import FAULTS, heal_all
-from coord_sim.world.servers import SimServers
+from coord_sim.world.servers import SimServers, member_of
 from coord_sim.world.violation import Violation
 
 from coord.model.channel import Result
 from coord.model.entry import Origin, Submission
 from coord.model.events import NoteAdded
-from coord.raft.ports import NotCommitted
+from coord.raft.ports import NotCommitted, Unknown
 
 ROOT = Path(__file__).resolve().parents[2]
 Story = Callable[[SimServers], Coroutine[Any, Any, None]]
@@ -216,6 +216,28 @@ def test_a_paused_leader_is_replaced_and_steps_down(servers: SimServers) -> None
         )
         servers.resume(n)
         await servers.caught_up()
+
+    play(servers, story)
+
+
+def test_a_second_change_waits_for_the_first_without_spinning(servers: SimServers) -> None:
+    """Also when both are asked for in one turn. Two at once could have disjoint majorities; and
+    while the first cannot be committed, time goes on (a random history stood still here)."""
+
+    async def story(servers: SimServers) -> None:
+        leader = servers.leader()
+        assert leader is not None
+        n = leader.config.node
+        servers.peers.isolate(n)
+        before = servers.kernel.loop.handled
+        changes = [
+            servers.ask(n, lambda node, m=m: node.log.add_member(member_of(m), 1.0), 2.0)
+            for m in (8, 9)
+        ]
+        outcomes = await asyncio.gather(*changes)
+        assert [type(outcome) for outcome in outcomes] == [Unknown, NotCommitted]
+        assert servers.kernel.loop.handled - before < 2_000
+        servers.peers.heal()
 
     play(servers, story)
 

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from coord_sim.kernel.process import PROCESS, ProcessKilled, SimProcess
 
-LIVELOCK_CALLBACKS = 2_000_000
+LIVELOCK_CALLBACKS = 100_000
 """So many callbacks at one instant wait for something that will not come."""
 START_S = 1000.0
 

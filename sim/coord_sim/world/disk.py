@@ -65,6 +65,8 @@ class SimDisk:
         self.broken = False
         """An fsync failed since the process opened it."""
         self.opened: SimEnvironment | None = None
+        self.on_removed: Callable[[list[Item]], None] | None = None
+        """Told of the entries of the raft log that a commit took away, with what they were."""
         self._kernel = kernel
         self._rng = kernel.rng(f"disk/{name}")
         self._unsynced: list[list[Write]] = []
@@ -126,27 +128,15 @@ class SimDisk:
     def apply(self, writes: Iterable[Write], emptied: tuple[str, ...], rows: list[Row]) -> None:
         """One commit, in LMDB's order. The process stands still while a slow device takes it."""
         faults = self.faults
-        process = current_process()
         stall_s = self._slowness_s()
-        undo: list[Write] | None = [] if stall_s or faults.lies or faults.dies_in_commit else None
-        for database, key, value in writes:
-            table = self.tables[database]
-            if undo is not None:
-                undo.append((database, key, table.values.get(key)))
-            _put(table, key, value)
-        for database in emptied:
-            gone = self.tables[database].delete_range(b"", b"")
-            if undo is not None:
-                undo += [(database, key, value) for key, value in gone]
-        for database, key, value in rows:
-            table = self.tables[database]
-            if undo is not None:
-                undo.append((database, key, table.values.get(key)))
-            table.put(key, value)
+        undo = self._write(writes, emptied, rows)
         self.commits += 1
-        if undo is None:
+        if self.on_removed is not None:
+            self._tell_removed(undo)
+        if not (stall_s or faults.lies or faults.dies_in_commit):
             return
         self._unsynced.append(undo)
+        process = current_process()
         if faults.dies_in_commit and process is not None:
             faults.dies_in_commit = False
             process.die()
@@ -156,6 +146,34 @@ class SimDisk:
                 self._kernel.call_at(process.stalled_until_s, self._synced, undo)
             else:
                 self._synced(undo)
+
+    def _write(
+        self, writes: Iterable[Write], emptied: tuple[str, ...], rows: list[Row]
+    ) -> list[Write]:
+        """Returns what undoes it, in the order in which it was done."""
+        undo: list[Write] = []
+        for database, key, value in writes:
+            table = self.tables[database]
+            undo.append((database, key, table.values.get(key)))
+            _put(table, key, value)
+        for database in emptied:
+            gone = self.tables[database].delete_range(b"", b"")
+            undo += [(database, key, value) for key, value in gone]
+        for database, key, value in rows:
+            table = self.tables[database]
+            undo.append((database, key, table.values.get(key)))
+            table.put(key, value)
+        return undo
+
+    def _tell_removed(self, undo: list[Write]) -> None:
+        log = self.tables["raft_log"].values
+        removed = [
+            (key, before)
+            for database, key, before in undo
+            if database == "raft_log" and before is not None and log.get(key) != before
+        ]
+        if removed and self.on_removed is not None:
+            self.on_removed(removed)
 
     def fail(self, writes: Iterable[Write], emptied: tuple[str, ...], rows: list[Row]) -> None:
         """An fsync that fails: the writes are there or not, and the process is told so."""

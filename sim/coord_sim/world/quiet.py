@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -30,8 +31,11 @@ class _Silent:
 def quiet_logs() -> Iterator[None]:
     """Within, nothing is logged; afterwards the configuration is what it was."""
     before = structlog.get_config()
+    level = logging.root.manager.disable
+    logging.disable()
     structlog.configure(wrapper_class=_Silent)  # type: ignore[arg-type]
     try:
         yield
     finally:
         structlog.configure(**before)
+        logging.disable(level)

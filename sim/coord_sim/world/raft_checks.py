@@ -22,6 +22,7 @@ NEVER_CHANGES = "what was applied at an index never changes, on any node"
 IN_ORDER = "a node applies each index once, in order"
 MAJORITY = "nothing is committed without being durable on a majority"
 DURABLE = "what is acknowledged is durable on a majority"
+STAYS = "a committed entry never leaves a disk that holds it"
 ONCE = "what was proposed once is applied at one index"
 AS_SAID = "an acknowledged proposal stands at the index that was said"
 REFUSED = "what was refused is never applied"
@@ -39,6 +40,7 @@ PROPERTIES = (
     IN_ORDER,
     MAJORITY,
     DURABLE,
+    STAYS,
     ONCE,
     AS_SAID,
     REFUSED,
@@ -180,6 +182,16 @@ class RaftChecks:
         before = self.digests.setdefault(index, digest)
         if before != digest:
             self._break(SAME_DIGEST, f"index {index}: {before}, on node {number} {digest}")
+
+    def removed(self, number: int, disk: SimDisk, entries: list[tuple[bytes, bytes]]) -> None:
+        """A node took entries out of its log: off the front, which a state covers, or because they
+        were never committed."""
+        for key, stored in entries:
+            index = int.from_bytes(key, "big")
+            known = self.applied.get(index)
+            term = int.from_bytes(stored[:8], "big")
+            if known is not None and known[0] == term and not covers(disk, index):
+                self._break(STAYS, f"node {number}: raft index {index} of term {term}")
 
     def _applied_first(self, number: int, index: int, digest: bytes) -> None:
         other = self._where.setdefault(digest, index)

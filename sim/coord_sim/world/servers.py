@@ -226,7 +226,7 @@ class SimServers:
         async def write(node: Node) -> int:
             try:
                 return await node.keeper.snapshot()
-            except (RuntimeError, StorageFull, ValueError):
+            except (RuntimeError, StorageCorrupt, StorageFull, ValueError):
                 return 0
 
         return await self.ask(n, write, limit_s) or 0
@@ -342,6 +342,7 @@ class SimServers:
         disk = SimDisk(self.kernel, str(number), os.path.join(self._directory, str(number)))
         server = SimServer(number, disk, SimClock(self.kernel), members)
         self.all[number] = server
+        disk.on_removed = lambda entries: self.checks.removed(number, disk, entries)
         return server
 
     def _retire(self, n: int) -> None:
