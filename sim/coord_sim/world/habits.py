@@ -42,9 +42,9 @@ class RankHabits(msgspec.Struct, frozen=True):
 def draw_job_habits(rng: random.Random, command: tuple[str, ...]) -> JobHabits:
     """Of a role, from its own stream."""
     forever = bool(command) and command[0] == SERVE
-    last_step = rng.randint(6, 40)
+    last_step = rng.randint(4, 20)
     return JobHabits(
-        step_s=rng.choice((0.2, 0.5, 1.0, 2.0)) * rng.uniform(0.8, 1.2),
+        step_s=rng.choice((0.5, 1.0, 2.0, 4.0)) * rng.uniform(0.8, 1.2),
         last_step=0 if forever else last_step,
         checkpoint_every=rng.choice((2, 3, 5, 10, 0)),
         collective_s=rng.uniform(4.0, 12.0),

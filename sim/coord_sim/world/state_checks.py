@@ -23,7 +23,11 @@ from coord_sim.world.outcome import Violation
 
 READ_TABLES = ("hosts", "jobs", "gangs", "tasks", "checkpoints", "incidents")
 """What invariants look at. Requests, and when hosts were heard, are in none."""
-UNREAD_FIELDS = {"tasks": ("progress_ms", "step"), "gangs": ("progress_ms", "step", "best_step")}
+UNREAD_FIELDS = {
+    "gangs": ("best_step", "progress_ms", "step"),
+    "hosts": ("report_index", "report_seq"),
+    "tasks": ("progress_ms", "step"),
+}
 """Of rows of these tables no invariant looks at these: most entries report progress alone."""
 COMPARED_EVERY = 128
 """Entries of a node between two comparisons of all rows."""
