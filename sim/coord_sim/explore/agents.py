@@ -66,11 +66,12 @@ def alive(record: TaskRecord) -> bool:
 
 
 def registered(agent: Agent, event: HostRegistered, asked: int, incarnation: int) -> Agent:
-    """The registration was accepted. Whatever it does not name is not there any more."""
+    """The registration was accepted. Whatever it does not name is not there any more, and nothing
+    of before is after another boot."""
     rebooted = agent.announced is not None and agent.announced.boot != event.boot
     records = {}
-    for found in event.tasks:
-        known = None if rebooted else agent.records.get(found.task)
+    for found in () if rebooted else event.tasks:
+        known = agent.records.get(found.task)
         if known is None:
             records[found.task] = _found(found, event.boot)
             continue
@@ -258,7 +259,8 @@ def sent(agent: Agent, task: str, fact: Fact) -> Agent:
 
 def settled(agent: Agent, task: str, fact: Fact) -> Agent:
     """The coordinator has decided on it, one way or the other."""
-    if task not in agent.records:
+    record = agent.records.get(task)
+    if record is None or fact not in reconcile.facts(record):
         return agent
     before = agent.reported.get(task, NOTHING_REPORTED)
     after = Reported(before.sent | {fact}, before.settled | {fact})

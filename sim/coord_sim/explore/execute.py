@@ -128,7 +128,7 @@ class Execution(Reacting):
             for change in self.script.before.pop(position, ()):
                 faults.strike(self, change)
                 self.settle()
-            self.now_ms = arrival_ms
+            self.now_ms = max(self.now_ms, arrival_ms)
             self._step()
             if position not in self.script.dropped:
                 play(self, position)
@@ -278,7 +278,8 @@ class Execution(Reacting):
 
     def _silences(self, record: Recorded) -> dict[str, int]:
         return {
-            decision.host: self.now_ms - self.beats.get(decision.host, self.now_ms)
+            decision.host: self.now_ms
+            - max(self.beats.get(decision.host, -1), self.renewed.get(decision.host, -1))
             for decision in record.decisions
             if isinstance(decision, HostLost)
         }

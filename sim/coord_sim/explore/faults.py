@@ -64,9 +64,13 @@ def _pause(execution: Execution, change: Pause) -> None:
 
 def _change_leader(execution: Execution, change: LeaderChange) -> None:
     meta = execution.state.meta
+    if change.in_flight is InFlight.NONE:
+        # The worst that an election can be: nobody could be heard for a whole lease.
+        execution.now_ms += meta.settings.lease_ms
     node, term = meta.leader % SERVERS + 1, meta.term + 1
     origin = Origin(f"node:{node}", term, execution.number())
     execution.apply(LeaderElected(node, term), origin, term=term)
+    execution.renew()
     if change.in_flight is InFlight.COMMITTED_UNANSWERED:
         entry = execution.delivered.get(change.at)
         if entry is not None and not entry.origin.actor.startswith("node:"):

@@ -65,6 +65,7 @@ def _elected(execution: Execution, position: int, record: Recorded, event: Leade
     if gained:
         event = replace(event, term=event.term + gained)
     _own(execution, position, record, event)
+    execution.renew()
 
 
 # Heartbeats
@@ -97,6 +98,7 @@ def heard(execution: Execution, pairs: list[tuple[int, int]]) -> None:
         if state.live_incarnations[slot] == incarnation:
             execution.fence(host)
             execution.beats[host] = execution.now_ms
+            execution.unheard.pop(host, None)
             row = state.hosts[host]
             if agent.seen != (row.incarnation, row.plan_version) or agent.outbox:
                 execution.stirred[host] = None

@@ -54,6 +54,12 @@ class Reacting(Stage):
         """Hosts whose next report is to be lost."""
         self.forgetful: dict[str, None] = {}
         """Agents that will not know how a process ended while they were down."""
+        self.renewed: dict[str, int] = {}
+        """Host -> the election from which its lease counts, where that is later than its beat."""
+        self.unheard: dict[str, None] = {
+            name: None for name, host in self.state.hosts.items() if host.extensions
+        }
+        """Hosts of which no beat was taken since the last election."""
         self.healed = False
         self.ties = 0
         self.numbers = OWN_NUMBERS
@@ -220,6 +226,14 @@ class Reacting(Stage):
                 self._then_gone(host, task)
                 self.stirred[host] = None
 
+    def renew(self) -> None:
+        """A leader was elected: whoever was heard under the one before has a full lease from here.
+        Whoever was not has what is left, and a moment."""
+        for host in self.agents:
+            if host not in self.unheard:
+                self.renewed[host] = self.now_ms
+                self.unheard[host] = None
+
     # Reports
 
     def tell(self, host: str, task: str, fact: Fact, position: int | None = None) -> None:
@@ -319,6 +333,7 @@ class Reacting(Stage):
         agent = self.agents.get(host) or Agent(host)
         self.agents[host] = agents.registered(agent, event, origin.seq, record.result)
         self.beats[host] = self.now_ms
+        self.unheard.pop(host, None)
         for task, known in sorted(self.agents[host].records.items()):
             if known.phase is Phase.EXITED:
                 self._then_gone(host, task)
