@@ -22,7 +22,7 @@ from coord_sim.world.campaign import (
     run_campaign,
 )
 from coord_sim.world.faults import FAULTS
-from coord_sim.world.options import ALL, WorldOptions, split_words
+from coord_sim.world.options import ALL, WorldOptions, chosen_faults, split_words
 from coord_sim.world.outcome import Outcome
 from coord_sim.world.run import RULES as KNOWN_RULES
 from coord_sim.world.run import record_seed
@@ -233,7 +233,8 @@ def _print(plan: Plan, result: Result, failures: list[Failed]) -> None:
             click.echo(f"  {failed.artefacts}/report.html says more")
     if failures:
         click.echo()
-    happened = [(name, f"{count:,}") for name, count in totals.faults.items()]
+    allowed = chosen_faults(plan.options.faults, FAULTS)
+    happened = [(name, f"{totals.faults.get(name, 0):,}") for name in allowed]
     print_table([Column("FAULT"), Column("HAPPENED", right=True)], happened, "no faults")
     click.echo()
     other = [(name, f"{count:,}") for name, count in totals.counts.items()]

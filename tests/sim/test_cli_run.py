@@ -1,0 +1,111 @@
+"""`coordctl sim run`: what it prints, how it ends, what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+from coord_sim.cli import SUBCOMMANDS
+from coord_sim.world import campaign
+from coord_sim.world.artefacts import INCIDENT, REPEAT, REPORT, TRACE, write_artefacts
+from coord_sim.world.options import WorldOptions
+from coord_sim.world.run import record_seed, run_seed
+
+from coord.cli.exits import Exit
+from coord.cli.main import cli
+from coord.cli.replay import replay_file
+from coord.cli.replay_telling import DocumentTelling
+from coord.cli.timeline import Narrowing
+from tests.sim.fake_runs import HERE
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["sim", "run", *arguments])
+
+
+@pytest.mark.parametrize("name", SUBCOMMANDS)
+def test_every_subcommand_is_there_and_has_help(name: str) -> None:
+    result = CliRunner().invoke(cli, ["sim", name, "--help"])
+    assert result.exit_code == Exit.OK, result.output
+    assert "Usage:" in result.stdout
+
+
+def test_a_mistyped_subcommand_gets_a_suggestion() -> None:
+    result = CliRunner().invoke(cli, ["sim", "rnu"])
+    assert result.exit_code == Exit.USAGE
+    assert "Did you mean 'run'?" in result.stderr
+
+
+def test_a_seed_prints_the_same_bytes_every_time() -> None:
+    """Its trace's digest among them."""
+    arguments = ("--seeds", "1", "--seed", "4242", "--seconds", "10", "-o", "json")
+    first, second = run(*arguments), run(*arguments)
+    assert (first.exit_code, first.stderr) == (Exit.OK, "")
+    assert first.stdout_bytes == second.stdout_bytes
+    document = json.loads(first.stdout)
+    assert document["outcomes"][0]["digest"] == run_seed(4242, WorldOptions(seconds=10)).digest
+    assert document["ok"] is True
+
+
+def test_a_table_tells_which_faults_happened_and_which_never() -> None:
+    result = run("--seeds", "1", "--seconds", "5", "--faults", "server", "--workers", "1")
+    assert result.exit_code == Exit.OK
+    lines = result.stdout.splitlines()
+    named = [line.split()[0] for line in lines if line.startswith("server.")]
+    assert "server.crash" in named
+    assert "server.pause" in named
+    assert "--faults server" in result.stdout
+
+
+def test_a_failure_is_one_line_to_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the exit code says so."""
+    monkeypatch.setattr(campaign.Plan.__new__, "__defaults__", fake_defaults("broken_from_seven"))
+    result = run("--seeds", "9", "--workers", "1", "--artefacts", "-")
+    assert result.exit_code == Exit.FAILED
+    assert "seed 7 broke a promise: all is well" in result.stdout
+    assert (
+        "coordctl sim run --seeds 1 --seed 7 --nodes 3 --seconds 60 --faults all" in result.stdout
+    )
+
+
+def fake_defaults(name: str) -> tuple[object, ...]:
+    """Of the fields of `Plan` that have defaults, with another function that runs a seed."""
+    return tuple({**campaign.Plan._field_defaults, "run_seed": f"{HERE}:{name}"}.values())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--nodes", "0"), "--nodes is 0; it must be 1 to 7"),
+        (("--faults", "dsik"), "--faults names 'dsik'; there are agent, "),
+        (("--off", "G99"), "--off is 'G99'; the rules are G1, "),
+        (("--seeds", "0"), "0 is not in the range"),
+        (("--minutes", "0"), "0 is not in the range"),
+    ],
+)
+def test_wrong_options_are_named(arguments: tuple[str, ...], told: str) -> None:
+    result = run(*arguments)
+    assert result.exit_code == Exit.USAGE
+    assert told in result.stderr
+
+
+def test_artefacts_replay_and_say_how_to_repeat(tmp_path: Path) -> None:
+    """The log of a seed is an incident file as any other."""
+    recording = record_seed(5, WorldOptions(seconds=15))
+    broken = msgspec.structs.replace(recording.outcome, broken="pigs <fly>", detail="they do not")
+    directory = write_artefacts(recording._replace(outcome=broken), tmp_path)
+    assert directory.name == "sim-failure-5"
+    with (tmp_path / "told.json").open("w") as told:
+        summary = replay_file(
+            str(directory / INCIDENT), Narrowing(nothing=True), DocumentTelling(told)
+        )
+    assert (summary.exit_code, summary.verified) == (Exit.OK, recording.outcome.entries)
+    assert "--seed 5 --nodes 3 --seconds 15 --faults all" in (directory / REPEAT).read_text()
+    assert len((directory / TRACE).read_text().splitlines()) == len(recording.trace)
+    page = (directory / REPORT).read_text()
+    assert "pigs &lt;fly&gt;" in page
+    assert recording.outcome.digest in page
+    assert "GenerationStarted" in page
