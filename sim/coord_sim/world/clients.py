@@ -401,12 +401,13 @@ class SimClient:
         clients.answered(Read(self.name, number, began_s, completed_s, floor, self.seen.index))
 
     async def _read_output(self) -> None:
-        """As `GET /v1/jobs/<name>/logs` of a server that has the agent's session."""
+        """As `GET /v1/jobs/<name>/logs`, for which servers ask each other until one has the agent's
+        session."""
         clients = self._clients
         if not self.seen.hosts:
             return
         host = self._rng.choice(self.seen.hosts).name
-        number = self._rng.choice(clients.servers.numbers())
+        numbers = clients.servers.numbers()
         limit_bytes = self._rng.choice((10, 4_096))
 
         async def read(node: Node) -> LogChunk | None:
@@ -418,10 +419,12 @@ class SimClient:
                 timeout_s=READ_S * 0.5,
             )  # fmt: skip
 
-        chunk = await self._over_http(number, read, READ_S)
-        if chunk is not None:
-            clients.counts["outputs"] += 1
-            clients.kernel.trace.note("output", host=host, exists=chunk.exists, ended=chunk.ended)
+        for number in self._rng.sample(numbers, len(numbers)):
+            chunk = await self._over_http(number, read, READ_S)
+            if chunk is not None:
+                clients.counts["outputs"] += 1
+                clients.kernel.trace.note("output", host=host, there=chunk.exists, to=number)
+                return
 
     async def _over_http(
         self, number: int, question: Callable[[Node], Coroutine[Any, Any, T]], limit_s: float
