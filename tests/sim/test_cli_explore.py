@@ -79,7 +79,7 @@ def test_the_document_is_the_same_every_time(planted: None, flips: None, recordi
     assert document["seed"] == 1
     assert "took_s" not in document
     first = document["findings"][0]
-    assert first["status"] == "candidate"
+    assert first["status"] == "confirmed"
     assert first["entries"] < first["entries_before"] == 35
     assert first["changes"][0]["needs_ms"] >= 0
     assert [row for row in first["rows"] if row["mark"] == "moved"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from coord_sim.explore.confirm import confirmed
+from coord_sim.explore.confirm import Tried, confirmed
 from coord_sim.explore.findings import Findings, Key, Status, kinds_of, merged
 from coord_sim.explore.found import Found
 from coord_sim.explore.incident import Incident
@@ -122,6 +122,9 @@ def test_a_finding_is_confirmed_only_by_a_confirmer(planted: None, incident: Inc
     """Without one it stays a candidate."""
     findings = Findings(incident)
     findings.add(found(incident, Flip(18, 28)))
-    assert [one.status for one in confirmed(findings, None)] == [Status.CANDIDATE]
-    assert [one.status for one in confirmed(findings, lambda _: False)] == [Status.CANDIDATE]
-    assert [one.status for one in confirmed(findings, lambda _: True)] == [Status.CONFIRMED]
+    (alone,) = confirmed(findings, None)
+    (tried,) = confirmed(findings, lambda _: Tried(False, "6 attempts did not come to it"))
+    (shown,) = confirmed(findings, lambda _: Tried(True, "it broke there too"))
+    assert (alone.status, alone.tried) == (Status.CANDIDATE, "")
+    assert (tried.status, tried.tried) == (Status.CANDIDATE, "6 attempts did not come to it")
+    assert (shown.status, shown.tried) == (Status.CONFIRMED, "it broke there too")

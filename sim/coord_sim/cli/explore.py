@@ -18,7 +18,9 @@ from coord.store.incident_errors import IncidentError
 from coord_sim.cli.durations import Duration, duration_text
 from coord_sim.cli.search_line import SearchLine
 from coord_sim.cli.searching import STRATEGIES, Executions, searching
-from coord_sim.explore.exploration import Asked, Exploration
+from coord_sim.explore.cluster import in_cluster
+from coord_sim.explore.confirm import Confirmer
+from coord_sim.explore.exploration import Asked, Exploration, Search
 from coord_sim.explore.given import BadSchedule, GivenSchedule, parse_schedule
 from coord_sim.explore.incident import IncidentUnfit
 from coord_sim.explore.report import finding_line, finding_text, opening_text, page, summary_text
@@ -76,6 +78,12 @@ Exit codes:
 @click.option("--out", type=click.Path(file_okay=False), help="Write each finding's files here.")
 @click.option("--force", is_flag=True, help="Write into --out though it is there already.")
 @click.option(
+    "--confirm/--no-confirm",
+    default=True,
+    show_default=True,
+    help="Lead a whole simulated cluster along each finding.",
+)
+@click.option(
     "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True
 )
 @click.pass_context
@@ -94,6 +102,7 @@ def explore(
     html: str | None,
     out: str | None,
     force: bool,
+    confirm: bool,
     output: str,
 ) -> None:
     """Take the incident FILE apart: which other orders could have been, and what breaks in them.
@@ -120,7 +129,7 @@ def explore(
     )
     line = SearchLine(sys.stderr, budget, schedules)
     chosen = _read(file, span, first or 0, last or 0, line)
-    exploration = _exploration(chosen, asked, strategies, given)
+    exploration = _exploration(chosen, asked, strategies, given, in_cluster if confirm else None)
     report = _explored(exploration, line, output == "text", shrinks=given is None)
     _tell(report, output, html, directory)
     if report.interrupted:
@@ -179,15 +188,22 @@ def _read(file: str, span: int, first: int, last: int, line: SearchLine) -> Span
 
 
 def _exploration(
-    chosen: Span, asked: Asked, strategies: tuple[str, ...], given: Schedule | None
+    chosen: Span,
+    asked: Asked,
+    strategies: tuple[str, ...],
+    given: Schedule | None,
+    confirmer: Confirmer | None,
 ) -> Exploration:
     incident, execute = chosen.incident, Executions()
+    search: Search
     if given is None:
-        return Exploration(chosen, asked, searching(incident, asked, strategies), execute)
-    try:
-        return Exploration(chosen, asked, GivenSchedule(incident, given, execute), execute)
-    except BadSchedule as error:
-        raise BadInput(f"--schedule: {error}") from error
+        search = searching(incident, asked, strategies)
+    else:
+        try:
+            search = GivenSchedule(incident, given, execute)
+        except BadSchedule as error:
+            raise BadInput(f"--schedule: {error}") from error
+    return Exploration(chosen, asked, search, execute, confirmer)
 
 
 def _explored(exploration: Exploration, line: SearchLine, told: bool, shrinks: bool) -> Report:

@@ -99,7 +99,7 @@ class Exploration:
         except KeyboardInterrupt:
             self.interrupted = True
             shrunk += found[len(shrunk) :]
-        kept = confirmed(merged(shrunk), self._confirmer)
+        kept = confirmed(merged(shrunk), None if self.interrupted else self._confirmer)
         told = tuple(
             self._told(finding, number, original) for number, finding in enumerate(kept, 1)
         )

@@ -76,6 +76,8 @@ class Finding(msgspec.Struct, frozen=True):
     """The schedule as it was found in the log explored, once `incident` is a smaller one."""
     shrunk: bool = False
     """Nothing more can be taken away."""
+    tried: str = ""
+    """How the simulation of a whole cluster was led along it, in words."""
 
     @property
     def sentence(self) -> str:

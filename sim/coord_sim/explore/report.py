@@ -93,7 +93,10 @@ def _heading(finding: FindingTold, width: int, paint: Paint) -> list[str]:
     if not finding.shrunk:
         met += "; not shrunk to the end"
     where = f"{finding.detail}, after entry {finding.broken_at} of the bad order"
-    return [title, *_wrapped(where, width), *_wrapped(met, width)]
+    lines = [title, *_wrapped(where, width), *_wrapped(met, width)]
+    if finding.tried:
+        lines += _wrapped(f"in a simulated cluster: {finding.tried}", width)
+    return lines
 
 
 def _wrapped(text: str, width: int, indent: str = INDENT) -> list[str]:
@@ -245,8 +248,9 @@ def summary_text(report: Report, width: int = 0, colour: bool = False) -> str:
     )
     if report.beyond:
         lines.append(f"{count_text(report.beyond, 'more schedule')} broke something else again")
-    if any(one.status is Status.CANDIDATE for one in report.findings):
-        lines += ["", *_wrapped(f"candidate: {MEANING[Status.CANDIDATE]}", width or 100, "")]
+    for status in Status:
+        if any(one.status is status for one in report.findings):
+            lines += ["", *_wrapped(f"{status.value}: {MEANING[status]}", width or 100, "")]
     return "\n".join(lines)
 
 
@@ -297,6 +301,6 @@ def page(report: Report) -> str:
         report=report,
         opening=opening_text(report),
         as_recorded=AS_RECORDED,
-        meaning=MEANING[Status.CANDIDATE],
+        meanings=MEANING,
         confirmed=sum(one.status is Status.CONFIRMED for one in report.findings),
     )

@@ -22,8 +22,8 @@ CONTEXT = 2
 MEANING = {
     Status.CANDIDATE: (
         "The state machine breaks in this order, and nothing in the log forbids the order. "
-        "Whether a whole cluster can come to it was not shown: the agents' answers after the "
-        "change are simulated, and a rule outside the log may keep it from happening."
+        "That a whole cluster can come to it was not shown: a rule outside the log may keep it "
+        "from happening, or the simulation was not led closely enough along it."
     ),
     Status.CONFIRMED: (
         "The simulation of a whole cluster, with its servers, agents and network, came to it too."
@@ -93,6 +93,8 @@ class FindingTold(msgspec.Struct, frozen=True, omit_defaults=True):
     files: tuple[str, ...] = ()
     shrunk: bool = False
     """Nothing more can be taken away."""
+    tried: str = ""
+    """How the simulation of a whole cluster was led along it, in words."""
 
 
 class Coverage(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -181,6 +183,7 @@ def finding_told(
         repeat=repeat,
         files=files,
         shrunk=finding.shrunk,
+        tried=finding.tried,
     )
 
 
