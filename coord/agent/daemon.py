@@ -73,6 +73,7 @@ class Daemon:
             ),
             spawn=self._spawn,
             fence=self._keep_fence,
+            arm_fence=self._arm_fence,
             unkillable_s=config.unkillable_s,
         )
         self._desk = Desk(
@@ -191,16 +192,21 @@ class Daemon:
                 # Nobody knows for how long they may run.
                 deadline = asyncio.get_running_loop().time()
         elif exclusive:
-            self._keep_deadline(deadline)
+            try:
+                self._write_deadline(deadline)
+            except OSError as error:
+                # The one on disk is earlier: keeper and successor end tasks too early, not late.
+                log.error("cannot keep the lease deadline; trying again", error=str(error))
         return deadline
 
-    def _keep_deadline(self, deadline: float) -> None:
+    def _arm_fence(self) -> None:
+        deadline = self._channel.lease_deadline
+        assert deadline is not None, "an exclusive task is to start without a lease"
+        self._write_deadline(deadline)
+
+    def _write_deadline(self, deadline: float) -> None:
         lease_s = self._channel.settings.lease_ms / 1000
-        try:
-            self._ports.lease.write(deadline, fence.fence_before(deadline, lease_s).kill_at)
-        except OSError as error:
-            # The one on disk is earlier: keeper and successor end the tasks too early, not late.
-            log.error("cannot keep the lease deadline; trying again", error=str(error))
+        self._ports.lease.write(deadline, fence.fence_before(deadline, lease_s).kill_at)
 
     async def _watch_fence(self) -> None:
         """Looks at the fence when it is due; sleeps while there is nothing exclusive."""

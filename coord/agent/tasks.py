@@ -47,7 +47,8 @@ class HostTasks:
     """Owns the records in memory and on disk. All methods are called on the loop.
 
     `fence()` is asked before each look at what to do: it ends exclusive tasks whose time has come,
-    and says whether none may start.
+    and says whether none may start. `arm_fence()` puts their deadline on disk before one starts, or
+    raises OSError.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class HostTasks:
         workshop: Workshop,
         spawn: Spawn,
         fence: Callable[[], bool],
+        arm_fence: Callable[[], None],
         unkillable_s: float,
     ) -> None:
         self._host = host
@@ -70,6 +72,7 @@ class HostTasks:
         self._workshop = workshop
         self._spawn = spawn
         self._keep_fence = fence
+        self._arm_fence = arm_fence
         self._records: dict[str, TaskRecord] = {}
         self._unwritten: dict[str, None] = {}
         self._ended_by_us: dict[str, str] = {}
@@ -196,6 +199,9 @@ class HostTasks:
             live = frozenset(held.order.task for held in self.holding())
             spec = self._workshop.prepare(order, live)
             self._disk.write(record)
+            if order.exclusive:
+                # From here on the keeper ends it in time, whatever becomes of us.
+                self._arm_fence()
             reach("agent.launch.recorded")
             process = self._runner.launch(spec)
         except LaunchError as error:

@@ -231,6 +231,36 @@ class TestFence:
         heal_all(fleet.hosts)
         assert until_done(fleet) == JobStatus.COMPLETED
 
+    @pytest.mark.parametrize("how", ["paused", "killed"])
+    def test_an_agent_that_stops_while_it_launches_is_fenced_all_the_same(
+        self, fleet: SmallFleet, how: str
+    ) -> None:
+        """The keeper knows the deadline before there is a process that it must end."""
+        stopped: list[str] = []
+
+        def stop(site: str) -> None:
+            process = current_process()
+            if site != "agent.launch.started" or stopped or process is None:
+                return
+            stopped.append(process.name)
+            host = fleet.hosts.hosts[process.name.partition(":")[0]]
+            if how == "paused":
+                host.agent_pause()
+            else:
+                host.agent_kill(math.inf)
+
+        sites.observe(stop)
+        try:
+            fleet.submit(role(replicas=1, last_step=60, exclusive=True))
+            rank = fleet.until(lambda: fleet.rank(KEY))
+            began_s = fleet.kernel.now_s()
+            fleet.until(lambda: stopped and rank.gone)
+        finally:
+            sites.observe(None)
+        assert fleet.kernel.now_s() - began_s <= LEASE_S
+        heal_all(fleet.hosts)
+        assert until_done(fleet) == JobStatus.COMPLETED
+
     def test_another_task_may_run_on_beside_its_successor(self, fleet: SmallFleet) -> None:
         """That is allowed, and no violation; it ends when its host is heard again."""
         fleet.submit(role(replicas=1, last_step=100))
