@@ -38,10 +38,8 @@ class Reports:
     def _look_at_report(self, record: Recorded) -> None:
         origin = record.entry.origin
         host = self.state.hosts.get(origin.actor.removeprefix("host:"))
-        lives = host is not None and host.status in LIVE_HOST
-        if record.accepted and (
-            not lives or host is None or host.incarnation != origin.incarnation
-        ):
+        present = 0 if host is None or host.status not in LIVE_HOST else host.incarnation
+        if record.accepted and origin.incarnation != present:
             raise CoreViolation("a report counts in its host's present life alone", f"{record}")
         if record.rejection in UNTAKEN:
             return

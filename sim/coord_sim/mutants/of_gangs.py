@@ -17,7 +17,7 @@ _DROP_UNFINISHED = Edit(f"{_SCHEDULING}_start", "drop_unfinished(step, gang)", "
 FAILURES = (
     Mutant(
         name="one-failure-one-restart",
-        guard="the first evidence stops a generation, what follows of the same crash changes nothing",
+        guard="the first evidence stops a generation; the rest of the same crash changes nothing",
         breaks="one crash is charged once for every rank and host that tells of it",
         races=(3,),
         reach=CORE,
@@ -328,6 +328,7 @@ ENDS = (
                 'if gang.stop_final == "fail" and not job.ending:',
                 'if gang.stop_final == "fail":',
             ),
+            Edit(f"{_GANGS}end_gang", 'gang.stop_final in ("", "fail")', 'gang.stop_final == ""'),
         ),
     ),
     Mutant(

@@ -140,7 +140,14 @@ REPORTS = (
         breaks="the last words of a failed generation close its own incident",
         races=(1,),
         reach=CORE,
-        edits=(Edit(f"{_TASKS}_progress", "if gang.phase not in gangs.ACTIVE:", "if False:"),),
+        edits=(
+            Edit(f"{_TASKS}_progress", "if gang.phase not in gangs.ACTIVE:", "if False:"),
+            Edit(
+                f"{_TASKS}_progress",
+                "if task.status != TaskStatus.RUNNING or event.step <= task.step:",
+                "if event.step <= task.step:",
+            ),
+        ),
     ),
     Mutant(
         name="unkillable-frees-nothing",
