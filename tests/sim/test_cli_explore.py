@@ -57,7 +57,7 @@ def test_a_planted_bug_is_found_shrunk_and_told(
     planted: None, flips: None, recording: Path, golden: Golden
 ) -> None:
     """From the first line to the last."""
-    result = explore("incident.log", "--schedules", "120")
+    result = explore("incident.log", "--schedules", "120", "--no-confirm")
     assert result.exit_code == Exit.FOUND
     assert result.stderr == ""
     golden(GOLDEN / "whole.txt", result.stdout)

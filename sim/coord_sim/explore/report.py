@@ -241,7 +241,8 @@ def summary_text(report: Report, width: int = 0, colour: bool = False) -> str:
     confirmed = sum(one.status is Status.CONFIRMED for one in report.findings)
     rate = f", {report.schedules / report.took_s:,.0f} a second" if report.took_s else ""
     schedules = count_text(report.schedules, "schedule")
-    how = f" ({confirmed} confirmed, {len(report.findings) - confirmed} candidates)"
+    candidates = count_text(len(report.findings) - confirmed, "candidate")
+    how = f" ({confirmed} confirmed, {candidates})"
     lines.append(
         f"{'interrupted: ' if report.interrupted else ''}{schedules}{rate}: {found}"
         f"{how if report.findings else ''}"
