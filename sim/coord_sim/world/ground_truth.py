@@ -149,9 +149,12 @@ class GroundTruth:
         event = record.entry.event
         assert isinstance(event, events.JobSubmitted)
         start = f"{event.spec.name}/"
-        for known in (self._runs, self._reaped, self._placed, self._committed):
+        for known in (self._reaped, self._placed, self._committed):
             for key in [key for key in known if key.startswith(start)]:
                 del known[key]
+        for task in [task for task in self._runs if task.startswith(start)]:
+            # Of the forgotten one a process may live that could not be killed.
+            self._runs[task] = [rank for rank in self._runs[task] if not rank.gone]
         for role in event.spec.roles:
             self._hosts.exclusive_roles.pop((event.spec.name, role.name), None)
             if role.exclusive:
