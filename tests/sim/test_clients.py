@@ -155,6 +155,31 @@ def test_without_a_majority_calls_end_in_time_and_reads_are_not_answered(
     cluster.end()
 
 
+@pytest.mark.parametrize("hindrance", ["cut", "silent", "to_server", "to_caller", "paused"])
+def test_a_client_that_does_not_reach_the_leader_writes_through_another(
+    cluster: ClientCluster, hindrance: str
+) -> None:
+    """Within the time that a call has, however the way to the leader fails."""
+    cluster.run_for(5.0)
+    leader = cluster.servers.leader()
+    assert leader is not None
+    number = leader.config.node
+    if hindrance == "cut":
+        cluster.channels.cut("client-1", number)
+    elif hindrance == "paused":
+        cluster.servers.pause(number)
+    else:
+        to_server, to_caller = hindrance != "to_caller", hindrance != "to_server"
+        cluster.channels.cut_silently("client-1", number, to_server=to_server, to_caller=to_caller)
+    calls = cluster.clients.burst("client-1", 5)
+    cluster.run_for(12.0)
+    later = cluster.clients.burst("client-1", 5)
+    cluster.run_for(12.0)
+    assert {call.outcome for call in (*calls, *later)} <= {"ok", "rejected"}
+    cluster.servers.resume(number)
+    cluster.end()
+
+
 @pytest.mark.parametrize("name", sorted(client_faults.FAULTS))
 def test_each_fault_happens_heals_and_breaks_no_promise(name: str, tmp_path: Path) -> None:
     """Three times over, with different draws, while clients go on asking."""
