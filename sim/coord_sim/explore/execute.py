@@ -155,7 +155,7 @@ class Execution(Reacting):
             self.applied.append(record)
             if broken is not None:
                 self.breaks(broken)
-            if record != self.recording.records[position]:
+            if record != self.explored.baseline.records[position]:
                 entry = record.entry
                 detail = f"entry {entry.index}, {type(entry.event).__name__}"
                 self.diverged_at = position

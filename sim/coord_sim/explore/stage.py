@@ -159,6 +159,8 @@ class Stage:
         elif about is not None:
             task, fact = about
             self._note_latency(position, agent, task, fact, record.now_ms)
+            if isinstance(event, TaskExited) and _obeyed(agent, event):
+                recording.upon_request[position] = None
             agent = agents.settled(come_true(agent, event), task, fact)
         self.agents[agent.host] = replace(agent, seq=max(agent.seq, origin.seq))
 
@@ -168,8 +170,6 @@ class Stage:
         recording = self.recording
         known = agent.records.get(task)
         fact = Fact.STARTED if fact is Fact.LAUNCH_FAILED else fact
-        if fact is Fact.EXITED and known is not None and known.stopping:
-            recording.upon_request[position] = None
         if fact is Fact.REAPED and known is not None and agents.alive(known):
             recording.abrupt[position] = None
         asked_ms = recording.asked_ms.get((task, fact))
@@ -191,6 +191,13 @@ class Stage:
         for task in doing.bury:
             self.recording.ask(name, task, Fact.REAPED, now_ms)
         self.agents[name] = _withholding(agent, doing)
+
+
+def _obeyed(agent: Agent, event: TaskExited) -> bool:
+    """Whether the exit looks like what a stop leads to, and there was one."""
+    known = agent.records.get(event.task)
+    failed = bool(event.exit_code) or event.signal not in (0, 9, 15)
+    return known is not None and known.stopping and (event.expected or not failed)
 
 
 def _possible(agent: Agent, task: str, fact: Fact | None) -> bool:
@@ -259,6 +266,8 @@ class Baseline:
         self.stride = recording.size // SNAPSHOTS + 1
         self.changed: list[list[RowKey]] = []
         """Rows that each entry of the log changed."""
+        self.records: list[Recorded] = []
+        """The log as the core makes it now: as recorded, unless the core was changed since."""
         self._stages: list[Stage] = []
         """Before position 0, `stride`, ...; the last one is after the whole log."""
         stage = Stage(recording, recording.incident.start_state())
@@ -266,7 +275,8 @@ class Baseline:
         recording.settle(stage.state)
         for position in range(recording.size):
             self._note(position, stage)
-            _, changed, broken = stage.follow(position)
+            record, changed, broken = stage.follow(position)
+            self.records.append(record)
             self.changed.append(changed)
             if broken is not None and self.broken is None:
                 self.broken = (position, broken)
