@@ -6,6 +6,7 @@ crash and are deleted at start.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Awaitable, Callable
@@ -16,6 +17,7 @@ from coord.raft.network import SnapshotSource
 from coord.raft.ports import StateMachine
 from coord.raft.timings import RaftTimings
 from coord.sites import reach
+from coord.store.directory import DISK_FULL
 from coord.store.ports import StorageFull
 
 RunBlocking = Callable[[Callable[[], "tuple[int, str]"]], Awaitable["tuple[int, str]"]]
@@ -80,7 +82,7 @@ class Snapshots:
 
     async def write(self, applied_index: int, run_blocking: RunBlocking) -> SnapshotRecord | None:
         """Have the state machine write its state as of `applied_index`; None if a newer snapshot
-        has been installed by the time it is there (rule G7.late)."""
+        has been installed by the time it is there (rule G7.late). Raises StorageFull."""
         term = self._journal.term_at(applied_index)
         members = self._journal.configuration_at(applied_index).members
         assert term is not None
@@ -92,7 +94,14 @@ class Snapshots:
             write(partial)
             return measure(partial)
 
-        size_bytes, digest = await run_blocking(write_and_measure)
+        try:
+            size_bytes, digest = await run_blocking(write_and_measure)
+        except OSError as error:
+            with contextlib.suppress(FileNotFoundError):  # perhaps it was never begun
+                os.unlink(partial)
+            if error.errno in DISK_FULL:
+                raise StorageFull(f"{partial}: no room for a snapshot") from error
+            raise
         newest = self._journal.snapshot
         installed = newest.index if newest is not None and "G7.late" in self._rules else 0
         if not beats_installed(applied_index, installed):

@@ -203,6 +203,25 @@ def test_a_full_disk_makes_read_only_and_heals(servers: SimServers) -> None:
     play(servers, story)
 
 
+def test_a_snapshot_that_does_not_fit_is_written_later(servers: SimServers) -> None:
+    """The disk became full while it was being written; the node goes on."""
+
+    async def story(servers: SimServers) -> None:
+        await Writer(servers).write_some(10)
+        servers.worker_s = (1.0, 1.0)
+        writing = asyncio.gather(servers.snapshot(1))
+        await asyncio.sleep(0.5)
+        servers.disk(1).faults.full = True
+        assert await writing == [0]
+        left = os.listdir(os.path.join(servers.disk(1).directory, "snapshots"))
+        assert left == []
+        servers.disk(1).faults.full = False
+        await servers.caught_up()
+        assert await servers.snapshot(1) > 1
+
+    play(servers, story)
+
+
 def test_a_paused_leader_is_replaced_and_steps_down(servers: SimServers) -> None:
     """It wakes up in a term of another."""
 

@@ -16,6 +16,8 @@ from coord_sim.world.disk import SimDisk
 from coord_sim.world.violation import Violation
 
 ONE_LEADER = "a term has one leader"
+ELECTED = "a leader was voted for by a majority"
+CAN_WRITE = "a leader that cannot write steps down"
 TERM_MONOTONE = "a node's term never goes back, not even over a crash"
 ONE_VOTE = "a node votes for one candidate in a term, and remembers it over a crash"
 NEVER_CHANGES = "what was applied at an index never changes, on any node"
@@ -34,6 +36,8 @@ REFUSES_DAMAGE = "damaged data is never used"
 
 PROPERTIES = (
     ONE_LEADER,
+    ELECTED,
+    CAN_WRITE,
     TERM_MONOTONE,
     ONE_VOTE,
     NEVER_CHANGES,
@@ -136,9 +140,23 @@ class RaftChecks:
             known.append(status.members)
             del known[:-3]
         if status.role is Role.LEADER:
-            before = self.leaders.setdefault(status.term, number)
-            if before != number:
+            before = self.leaders.get(status.term)
+            if before is None:
+                self.leaders[status.term] = number
+                self._check_votes(number, status)
+            elif before != number:
                 self._break(ONE_LEADER, f"term {status.term}: nodes {before} and {number}")
+
+    def _check_votes(self, number: int, status: RaftStatus) -> None:
+        """Whoever leads got votes, its own among them, of a majority of the members it knows."""
+        members = [member.node for member in status.members]
+        voters = [
+            node
+            for node in members
+            if node == number or self._votes.get((node, status.term)) == number
+        ]
+        if 2 * len(voters) <= len(members):
+            self._break(ELECTED, f"node {number}, term {status.term}: {voters} of {members}")
 
     def sent(self, sender: int, receiver: int, message: Message) -> None:
         """A message left: what it says of term and vote is public."""

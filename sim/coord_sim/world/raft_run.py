@@ -77,7 +77,7 @@ def draw(seed: int, chaos: bool | None = None) -> RaftSwarm:
         if rng.random() < breadth
     }
     return RaftSwarm(
-        count=rng.choice((3, 3, 3, 5)),
+        count=rng.choice((3, 3, 5)),
         chaos=drawn_chaos if chaos is None else chaos,
         weights=weights or {"server.crash": 1},
         gap_s=rng.choice((0.3, 0.8, 2.0)),

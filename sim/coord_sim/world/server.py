@@ -6,7 +6,7 @@ import msgspec
 
 from coord.node.config import Intervals, Limits, Retention
 from coord.node.node import Node
-from coord.raft.ports import Member
+from coord.raft.ports import Member, Role
 from coord.raft.timings import RaftTimings
 from coord_sim.kernel import SimProcess
 from coord_sim.world.clock import SimClock
@@ -21,7 +21,7 @@ class ClusterTimings(msgspec.Struct, frozen=True):
     little, and with snapshots often."""
 
     raft: RaftTimings = RaftTimings(
-        tick_ms=100,
+        tick_ms=200,
         heartbeat_ms=400,
         notice_ms=20,
         election_min_ms=1_500,
@@ -71,6 +71,7 @@ class SimServer:
         """Why it does not start on its data; it waits to be replaced."""
         self.removed = False
         self.starts = 0
+        self._unable_since_s = 0.0
 
     @property
     def member(self) -> Member:
@@ -79,6 +80,30 @@ class SimServer:
     @property
     def running(self) -> bool:
         return self.process is not None and self.process.alive
+
+    def line(self) -> str:
+        """Where it is."""
+        if self.node is None or not self.running:
+            why = "removed" if self.removed else self.refused or "down"
+            return f"{self.number}: {why}"
+        status = self.node.log.status()
+        return (
+            f"{self.number}: {status.role} term {status.term} leader {status.leader} log "
+            f"{status.first_index}..{status.last_index} commit {status.commit_index} applied "
+            f"{status.applied_index} of {[one.node for one in status.members]} to "
+            f"{status.connected} {status.read_only}"
+        )
+
+    def unable_for_s(self, now_s: float) -> float:
+        """How long it has been seen to lead while it cannot write; asked again and again."""
+        process, node = self.process, self.node
+        status = node.log.status() if node is not None and self.running else None
+        if status is None or status.role != Role.LEADER or not status.read_only:
+            self._unable_since_s = 0.0
+            return 0.0
+        if not self._unable_since_s or (process is not None and process.blocked):
+            self._unable_since_s = now_s
+        return now_s - self._unable_since_s
 
 
 def member_of(number: int) -> Member:

@@ -46,6 +46,7 @@ async def heal_all(servers: SimServers) -> None:
     replaced."""
     servers.peers.calm()
     servers.peers.heal()
+    servers.worker_s = (0.0, 0.05)
     for number in servers.numbers():
         server = servers.all[number]
         disk = server.disk
@@ -431,3 +432,44 @@ async def away(servers: SimServers, rng: random.Random) -> None:
     for other in servers.running():
         if other != n:
             await servers.snapshot(other)
+
+
+@fault("log.slow_snapshot")
+async def slow_snapshot(servers: SimServers, rng: random.Random) -> None:
+    """A server writes a snapshot for so long that it may get a newer one meanwhile."""
+    n, cut_s = one_running(servers, rng), rng.uniform(2.0, 5.0)
+    if not n:
+        return
+    servers.worker_s = (cut_s, 3 * cut_s)
+    writing = servers.kernel.start(servers.snapshot(n, 4 * cut_s))
+    await asyncio.sleep(0.01)
+    servers.worker_s = (0.0, 0.05)
+    others = tuple(number for number in servers.numbers() if number != n)
+    _cut(servers, (n,), others, cut_s)
+    await asyncio.sleep(cut_s * 0.9)
+    for other in servers.running():
+        if other != n:
+            await servers.snapshot(other)
+    await writing
+
+
+@fault("log.to_and_fro")
+async def to_and_fro(servers: SimServers, rng: random.Random) -> None:
+    """Leadership goes to another and back while replies to the first are still on their way."""
+    first = leading(servers)
+    others = [n for n in servers.running() if n != first]
+    if not first or len(others) < 2:
+        return
+    with_first = rng.choice(others)
+    rest = tuple(n for n in others if n != with_first)
+    servers.peers.slowed[(with_first, first)] = rng.uniform(3.0, 9.0)
+    _cut(servers, (first, with_first), rest, rng.uniform(2.0, 5.0))
+    await servers.wait_for(lambda: leading(servers) in rest, 8.0)
+    for a in (first, with_first):
+        for b in rest:
+            servers.peers.mend(a, b)
+    await asyncio.sleep(rng.uniform(0.1, 1.0))
+    await servers.transfer(first, 3.0)
+    for n in (with_first, *rest[1:]):
+        servers.peers.cut_one_way(first, n)
+        servers.kernel.call_later(rng.uniform(1.0, 4.0), servers.peers.mend, first, n)

@@ -8,6 +8,7 @@ and waits to be replaced. Any other end is a violation.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -26,7 +27,7 @@ from coord_sim.kernel import Kernel, SimProcess, current_process
 from coord_sim.world.clock import SimClock
 from coord_sim.world.disk import SimDisk, SimEnvironment
 from coord_sim.world.peers import SimPeers
-from coord_sim.world.raft_checks import CATCHES_UP, HALTED, REFUSES_DAMAGE, RaftChecks
+from coord_sim.world.raft_checks import CAN_WRITE, CATCHES_UP, HALTED, REFUSES_DAMAGE, RaftChecks
 from coord_sim.world.server import (
     CLUSTER,
     ClusterTimings,
@@ -78,6 +79,8 @@ class SimServers:
         )
         self.started: list[Callable[[int, Node], None]] = []
         """Called in the server's process once its node has started: to open its API."""
+        self.worker_s: tuple[float, float] = (0.0, 0.05)
+        """A worker thread that writes a snapshot takes a time drawn from here before it does."""
         self._directory = directory
         self._callbacks: list[OnApplied] = []
         self.peers.on_sent = self.checks.sent
@@ -280,11 +283,17 @@ class SimServers:
 
     async def wait(self, what: str, holds: Callable[[], bool], limit_s: float = 60.0) -> None:
         """Until it holds; a violation of liveness when it does not within so many seconds."""
+        if not await self.wait_for(holds, limit_s):
+            raise Violation(CATCHES_UP, f"not within {limit_s} s: {what}; {self.summary()}")
+
+    async def wait_for(self, holds: Callable[[], bool], limit_s: float) -> bool:
+        """Until it holds, at most so long; whether it does."""
         until_s = self.kernel.now_s() + limit_s
-        while not holds():
+        while not (found := holds()):
             if self.kernel.now_s() >= until_s:
-                raise Violation(CATCHES_UP, f"not within {limit_s} s: {what}; {self.summary()}")
+                break
             await asyncio.sleep(0.1)
+        return found
 
     # Ending well
 
@@ -306,8 +315,15 @@ class SimServers:
         return True
 
     def check(self) -> None:
-        """Raise the first violation; look for answers that are overdue."""
-        self.checks.overdue(self.kernel.now_s())
+        """Raise the first violation. Looks for answers that are overdue and for leaders that cannot
+        write; to be called every now and then."""
+        now_s = self.kernel.now_s()
+        self.checks.overdue(now_s)
+        timings = self.config.raft
+        allowed_s = (3 * timings.election_max_ms + 2 * timings.tick_ms) / 1000
+        for number, server in sorted(self.all.items()):
+            if server.unable_for_s(now_s) > allowed_s:
+                self.violated(Violation(CAN_WRITE, f"node {number}: {self.summary()}"))
         if self.broken is not None:
             raise self.broken
 
@@ -320,21 +336,7 @@ class SimServers:
 
     def summary(self) -> str:
         """Who is where, in one line."""
-        found = []
-        for number, server in sorted(self.all.items()):
-            node = self.node(number)
-            if node is None:
-                why = "removed" if server.removed else server.refused or "down"
-                found.append(f"{number}: {why}")
-                continue
-            status = node.log.status()
-            found.append(
-                f"{number}: {status.role} term {status.term} leader {status.leader} log "
-                f"{status.first_index}..{status.last_index} commit {status.commit_index} applied "
-                f"{status.applied_index} of {[one.node for one in status.members]} to "
-                f"{status.connected} {status.read_only}"
-            )
-        return "; ".join(found)
+        return "; ".join(server.line() for _, server in sorted(self.all.items()))
 
     # Inside
 
@@ -373,6 +375,7 @@ class SimServers:
             joins=joins,
             network=server.network,
             rules=self.rules,
+            run_blocking=lambda function: self._work(server, function),
         )
         log.on_change(lambda status: self._status(server, status))
         store = LmdbEventStore(environment)  # type: ignore[arg-type]
@@ -387,6 +390,16 @@ class SimServers:
             started(server.number, node)
         error = await node.failure
         raise ServerEnded(f"node {server.number} halted: {error!r}") from error
+
+    async def _work(
+        self, server: SimServer, function: Callable[[], tuple[int, str]]
+    ) -> tuple[int, str]:
+        """A worker thread that writes a snapshot; it finds the disk full, if that is."""
+        await asyncio.sleep(self.rng.uniform(*self.worker_s))
+        written = function()
+        if server.disk.faults.full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return written
 
     async def _wait_to_join(
         self, server: SimServer, environment: SimEnvironment
