@@ -10,6 +10,7 @@ SUBCOMMANDS: dict[str, Lazy] = {
     "run": Lazy("coord_sim.cli.run:run", "Run whole clusters, one for each seed, under faults."),
     "explore": Lazy("coord_sim.cli.explore:explore", "Take an incident apart: find its races."),
     "fleet": Lazy("coord_sim.cli.fleet:fleet", "Model a large fleet over weeks; compare policies."),
+    "mutants": Lazy("coord_sim.cli.mutants:mutants", "Remove guards by name; see what finds it."),
 }
 
 

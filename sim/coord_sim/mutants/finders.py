@@ -1,0 +1,131 @@
+"""Who looks for mutants: one interface, and what the project has to search with.
+
+A hunt starts from a seed and is the same whenever it is repeated, but for how far it comes within
+its time. `schedules` counts whole executions, the one that broke something included.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+from coord_sim.core_world import run as live_through
+from coord_sim.mutants.mutant import Mutant, Reach
+from coord_sim.mutants.surgery import applied
+from coord_sim.world.options import WorldOptions
+from coord_sim.world.raft_run import raft_run
+from coord_sim.world.run import run_seed
+
+from coord.raft.rules import all_but
+
+CORE_STEPS = (80, 150, 300)
+TWIN_SHARE = 0.15
+"""So many random histories also run a machine that is reloaded from its rows at every entry."""
+RAFT_SECONDS = 60.0
+CLUSTER_SECONDS = 40
+
+
+class Hunt(NamedTuple):
+    """What came of one hunt. `broken` is the property that does not hold, empty when none broke."""
+
+    broken: str
+    detail: str
+    schedules: int
+    cpu_s: float
+
+    @property
+    def found(self) -> bool:
+        return bool(self.broken)
+
+
+class Finder(Protocol):
+    """A way of searching. Everything follows from the seed; the limit is CPU time of this
+    process, looked at between executions."""
+
+    name: Reach
+
+    def hunt(self, mutant: Mutant, seed: int, limit_s: float) -> Hunt: ...
+
+
+Outcome = tuple[str, str]
+"""Of one execution: (property, detail), both empty when all held."""
+
+
+class CoreWalk:
+    """Random histories of the pure core: a random walk, the baseline for everything else."""
+
+    name = Reach.CORE
+
+    def hunt(self, mutant: Mutant, seed: int, limit_s: float) -> Hunt:
+        with applied(mutant):
+            return _search(self._histories(seed), limit_s)
+
+    def _histories(self, seed: int) -> Iterator[Outcome]:
+        rng = random.Random(f"core walk/{seed}")
+        while True:
+            history, steps = rng.randrange(2**48), rng.choice(CORE_STEPS)
+            twin = rng.random() < TWIN_SHARE
+            yield self._live(history, steps, twin)
+
+    def _live(self, seed: int, steps: int, twin: bool) -> Outcome:
+        outcome = live_through(seed, steps, twin=twin)
+        return outcome.property, outcome.detail
+
+
+class RaftRuns:
+    """Three or five real servers alone, under load and faults of network, disk and processes."""
+
+    name = Reach.RAFT
+
+    def hunt(self, mutant: Mutant, seed: int, limit_s: float) -> Hunt:
+        rules = all_but(*mutant.rules_off)
+        with applied(mutant):
+            return _search(self._runs(seed, rules), limit_s)
+
+    def _runs(self, seed: int, rules: frozenset[str]) -> Iterator[Outcome]:
+        rng = random.Random(f"raft runs/{seed}")
+        while True:
+            number = rng.randrange(2**48)
+            yield self._run(number, rules)
+
+    def _run(self, seed: int, rules: frozenset[str]) -> Outcome:
+        outcome = raft_run(seed, rules, seconds=RAFT_SECONDS)
+        return outcome.broken, outcome.detail
+
+
+class ClusterRuns:
+    """Whole clusters: servers, agents, ranks, clients, and every fault there is."""
+
+    name = Reach.CLUSTER
+
+    def hunt(self, mutant: Mutant, seed: int, limit_s: float) -> Hunt:
+        options = WorldOptions(seconds=CLUSTER_SECONDS, off=mutant.rules_off)
+        with applied(mutant):
+            return _search(self._runs(seed, options), limit_s)
+
+    def _runs(self, seed: int, options: WorldOptions) -> Iterator[Outcome]:
+        rng = random.Random(f"cluster runs/{seed}")
+        while True:
+            number = rng.randrange(2**48)
+            yield self._run(number, options)
+
+    def _run(self, seed: int, options: WorldOptions) -> Outcome:
+        outcome = run_seed(seed, options)
+        return outcome.broken, outcome.detail
+
+
+FINDERS: dict[Reach, Finder] = {
+    finder.name: finder for finder in (CoreWalk(), RaftRuns(), ClusterRuns())
+}
+
+
+def _search(outcomes: Iterator[Outcome], limit_s: float) -> Hunt:
+    """Execute until something breaks or the CPU time is used up; at least once."""
+    started_s = time.process_time()
+    for schedules, (broken, detail) in enumerate(outcomes, 1):
+        cpu_s = time.process_time() - started_s
+        if broken or cpu_s >= limit_s:
+            return Hunt(broken, detail, schedules, cpu_s)
+    raise AssertionError("executions never end")
