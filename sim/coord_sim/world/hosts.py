@@ -391,6 +391,8 @@ class SimHosts:
         self.server_numbers = tuple(
             int(found[1]) for found in (re.search(r"-(\d+)", url) for url in servers) if found
         )
+        self.pace = 1.0
+        """What every step's duration is multiplied with."""
         self.hosts: dict[str, SimHost] = {}
         self.watchers: list[RankWatcher] = []
         self.exclusive_roles: dict[tuple[str, str], None] = {}

@@ -180,7 +180,7 @@ class SimRank:
         try:
             await self._meet(-1)
             while not self.asked and not (job.last_step and self.step >= job.last_step):
-                await asyncio.sleep(job.step_s * self.slowness)
+                await asyncio.sleep(job.step_s * self.slowness * self.host.fleet.pace)
                 await self._meet(self.step + 1)
                 self.step += 1
                 self._tell_progress()
