@@ -176,7 +176,7 @@ def _stall(servers: SimServers, n: int, seconds: float) -> None:
 @fault("disk.full", 2)
 async def disk_full(servers: SimServers, rng: random.Random) -> None:
     """A disk has no room for a while; at times the leader's, at times everybody's."""
-    seconds = rng.choice((0.5, 3.0, 10.0)) * rng.uniform(0.5, 1.5)
+    seconds = rng.choice((0.5, 3.0, 16.0)) * rng.uniform(0.5, 1.5)
     which = rng.random()
     chosen = servers.numbers() if which < 0.1 else [leading(servers)]
     if which > 0.5:
