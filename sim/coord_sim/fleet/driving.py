@@ -10,7 +10,8 @@ economical driving leaves out what provably changes no decision:
 - `ClockAdvanced` matters only when something is due: a silent host's next verdict, a back-off, a
   held place, a launch, a stop or a hang that takes too long. Those moments are known from the rows.
 - Progress matters when a hang is judged and when a generation fails: the last step before either is
-  reported at its time, and the ones before it are not.
+  reported at its time, and so are the last ones before training stands still, at its next report
+  after that; the others are not.
 - A checkpoint that a later one replaces before anything fails is never restored from: only the
   newest whole one is reported, right before what may end the generation.
 - The exit of a rank that the plan told to end decides nothing before it is reaped.
@@ -35,7 +36,8 @@ GANG = "train/ranks"
 
 
 class Driving:
-    """Beats and the clock. `before_verdicts` is called before the clock, for the progress."""
+    """Beats and the clock. `report_progress` is called before the clock, `sync` where a verdict may
+    end a generation that trains."""
 
     def __init__(
         self,
@@ -43,7 +45,8 @@ class Driving:
         leader: Leader,
         agents: Agents,
         policy: Policy,
-        before_verdicts: Callable[[], None],
+        report_progress: Callable[[], None],
+        sync: Callable[[], None],
         *,
         every_beat: bool,
     ) -> None:
@@ -51,7 +54,8 @@ class Driving:
         self._leader = leader
         self._agents = agents
         self._core = policy.core
-        self._before_verdicts = before_verdicts
+        self._report_progress = report_progress
+        self._sync = sync
         self.every_beat = every_beat
         self._beating: dict[int, int] = {}
         self._frame: HeartbeatsSeen | None = None
@@ -61,6 +65,8 @@ class Driving:
         self._hang_ms = int(policy.job.hang_s * 1_000)
         self.hung = False
         """In truth no rank will finish another step: a verdict is to be expected."""
+        self._slow = False
+        """The next step may come so late that it is taken for a hang."""
 
     def start(self) -> None:
         if self.every_beat:
@@ -140,11 +146,18 @@ class Driving:
         if due_ms is not None and not self.every_beat:
             self._agenda.at(due_ms, self._look_at_gang, order=VERDICTS)
 
+    def watch_slow_step(self, next_step_ms: int) -> None:
+        """All wait, and the next step may not come before that moment: will it be in time?"""
+        progress_ms = self._leader.state.gangs[GANG].progress_ms
+        if self._hang_ms and progress_ms and next_step_ms - progress_ms >= self._hang_ms:
+            self._slow = True
+            self.watch_gang()
+
     def verdicts(self) -> None:
         """Let the core judge now."""
         if not self.every_beat:
             self._send_frame()
-            self._before_verdicts()
+            self._report_progress()
         self._leader.own(ClockAdvanced())
         if self._leader.state.meta.frozen:
             # While it is frozen, every beat may end that.
@@ -167,7 +180,10 @@ class Driving:
         self.verdicts()
 
     def _look_at_gang(self) -> None:
+        if self._slow:
+            self._sync()
         due_ms = self._gang_due_ms()
+        self._slow = False
         if due_ms is not None and due_ms <= self._agenda.now_ms:
             self.verdicts()
             due_ms = self._gang_due_ms()
@@ -179,7 +195,7 @@ class Driving:
         state, core = self._leader.state, self._core
         gang = state.gangs[GANG]
         if gang.phase == GangPhase.RUNNING:
-            known = self.hung and self._hang_ms and gang.progress_ms
+            known = (self.hung or self._slow) and self._hang_ms and gang.progress_ms
             return gang.progress_ms + self._hang_ms if known else None
         tasks = [state.tasks[key] for key in gang.live]
         if gang.phase == GangPhase.STARTING:

@@ -126,9 +126,14 @@ class Job:
     def _plan_turn(self, generation: Generation) -> None:
         due_ms, whole = generation.next_turn_ms(self._agenda.now_ms)
         if not whole:
-            tick_ms = generation.tick_at_or_before(due_ms)
-            self._agenda.at(tick_ms, self._report_of, generation, order=BEATS)
+            self._report_around(generation, due_ms)
         self._agenda.at(due_ms, self._turn, generation)
+
+    def _report_around(self, generation: Generation, pause_ms: int) -> None:
+        """The last steps before a pause: what was done since a report is in the next one."""
+        tick_ms = generation.tick_at_or_before(pause_ms)
+        self._agenda.at(tick_ms, self._report_of, generation, order=BEATS)
+        self._agenda.at(tick_ms + self._pace.step_ms, self._report_of, generation, order=BEATS)
 
     def _report_of(self, generation: Generation) -> None:
         if generation is self.generation:
@@ -140,6 +145,15 @@ class Job:
             if self.driving.every_beat:
                 self.sync()
             self._plan_turn(generation)
+
+    def stall(self, lasts_ms: int) -> None:
+        """A link makes all ranks wait; if it lasts, that looks like a hang."""
+        generation = self.generation
+        if generation is not None and generation.runs:
+            self._report_around(generation, self._agenda.now_ms)
+            until_ms = generation.stall(self._agenda.now_ms, lasts_ms)
+            pace = self._pace
+            self.driving.watch_slow_step(until_ms + pace.write_ms + 2 * pace.step_ms)
 
     def disturb(self, cause: str) -> None:
         """The current generation cannot go on. Nobody but its ranks knows."""

@@ -66,6 +66,7 @@ class FleetModel:
             self.agents,
             policy,
             self.job.report_progress,
+            self.job.sync,
             every_beat=every_beat,
         )
         self.job.driving = self.driving

@@ -86,8 +86,10 @@ def _checked(
     }
     policy = Policy(**parts)
     for section, key, problem in policy_problems(policy):
-        line = lines.get((section, key))
-        where = f"{name}:{line}" if line else name
+        # A contradiction is told at the first of its keys that the file itself gives.
+        named = [key, *problem.replace(",", "").split()]
+        given = [lines[section, word] for word in named if (section, word) in lines]
+        where = f"{name}:{given[0]}" if given else name
         raise PolicyError(f"{where}: {section}: {problem}")
     return policy
 

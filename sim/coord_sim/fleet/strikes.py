@@ -57,8 +57,11 @@ class Strikes:
         tick_ms = self._driving.tick_at_or_before(fault.at_ms)
         for host in self._muted_by(fault):
             self._agenda.at(tick_ms, self._last_beat, host, order=BEATS)
-        self._agenda.at(fault.at_ms - self._step_ms + 1, self._scout, fault, order=BEATS)
+        self._send_scout(fault)
         self._agenda.at(fault.at_ms, self._strike, fault)
+
+    def _send_scout(self, fault: Fault) -> None:
+        self._agenda.at(fault.at_ms - self._step_ms + 1, self._scout, fault, order=BEATS)
 
     def _scout(self, fault: Fault) -> None:
         """Within the last step's time before it: when is the last step reported?"""
@@ -164,7 +167,7 @@ class Strikes:
             else:
                 if self._mutes(fault):
                     self._job.sync()
-                generation.stall(self._agenda.now_ms, fault.lasts_ms)
+                self._job.stall(fault.lasts_ms)
         if self._mutes(fault):
             self._unlink(host, fault.lasts_ms)
 
@@ -231,6 +234,7 @@ class Strikes:
             host.rng.gauss(0.0, 1.0),
             luck,
         )
+        self._send_scout(again)
         self._agenda.at(again.at_ms, self._relapse, host, host.stay, again)
 
     def _relapse(self, host: SimHost, stay: int, fault: Fault) -> None:

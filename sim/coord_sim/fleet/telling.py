@@ -26,7 +26,7 @@ def document(comparison: Comparison) -> dict[str, Any]:
 def _measure_document(measure: Measure) -> dict[str, Any]:
     told: dict[str, Any] = {
         "name": measure.name,
-        "title": measure.title.strip(),
+        "title": measure.title,
         "means": [round(mean, 6) for mean in measure.means()],
     }
     difference = measure.difference()
@@ -61,11 +61,10 @@ def print_comparison(comparison: Comparison) -> None:
 
 def told_measures(comparison: Comparison) -> list[Measure]:
     """Without what never happened under any policy, but for verdicts: none is worth saying."""
-    always = ("ettr", "goodput", "restarts", "spares_used", "hosts_lost_falsely")
+    always = ("ettr", "goodput", "restarts", "spares_used", "false_verdicts")
     found = []
     for measure in measures(comparison):
-        said = measure.name in always or measure.name == "false_verdicts"
-        if said or any(value for values in measure.values for value in values):
+        if measure.name in always or any(value for values in measure.values for value in values):
             found.append(measure)
     return found
 
@@ -73,9 +72,13 @@ def told_measures(comparison: Comparison) -> list[Measure]:
 def value_text(measure: Measure, value: float, *, signed: bool = False) -> str:
     if measure.share:
         return f"{value:+.4f}" if signed else f"{value:.4f}"
-    whole = value == int(value)
-    text = f"{int(value):,}" if whole else f"{value:,.1f}"
+    text = _count_text(value)
     return f"+{text}" if signed and value > 0 else text
+
+
+def _count_text(value: float) -> str:
+    """A mean over seeds need not be whole."""
+    return f"{int(value):,}" if value == int(value) else f"{value:,.1f}"
 
 
 def difference_text(measure: Measure) -> str:
@@ -125,7 +128,7 @@ def _print_causes(policy: str, lines: list[dict[str, Any]]) -> None:
     ]
     rows = []
     for line in lines:
-        counts = [f"{line[name]:,.0f}" for name in ("faults", "restarts")]
+        counts = [_count_text(line[name]) for name in ("faults", "restarts")]
         rows.append(
             [line["cause"], *counts, *(f"{line[name]:.1f}" for name in (*_HOURS, "lost_h"))]
         )
@@ -159,6 +162,7 @@ def page(comparison: Comparison) -> str:
         bars=list(zip(names, bars, strict=True)),
         causes=causes,
         hours=_HOURS,
+        count_text=_count_text,
     )
 
 

@@ -70,12 +70,13 @@ class Generation:
         self.broken_ms = now_ms
         self.broken_by = cause
 
-    def stall(self, now_ms: int, lasts_ms: int) -> None:
-        """Everybody waits for a link; two at once are waited for together."""
+    def stall(self, now_ms: int, lasts_ms: int) -> int:
+        """Everybody waits for a link; two at once are waited for together. Until when?"""
         begins_ms = max(now_ms, self._stalled_until_ms)
         ends_ms = max(now_ms + lasts_ms, self._stalled_until_ms)
         self._stalled_ms += ends_ms - begins_ms
         self._stalled_until_ms = ends_ms
+        return ends_ms
 
     def active_ms(self, at_ms: int) -> int:
         """Training and writing, since it began. For moments from the last stall's begin on."""
