@@ -18,7 +18,7 @@ from coord import sites
 from coord.raft.rules import ALL_RULES
 from coord_sim.kernel import Deadlock, Livelock, Trace
 from coord_sim.world.artefacts import Recording
-from coord_sim.world.faults import FAULTS
+from coord_sim.world.faults import INJECT
 from coord_sim.world.options import WorldOptions
 from coord_sim.world.outcome import Outcome, Violation
 from coord_sim.world.swarm import Climate, draw_climate
@@ -56,7 +56,7 @@ class RecordingTrace(Trace):
 
 def climate_of(seed: int, options: WorldOptions) -> Climate:
     """What the seed draws."""
-    return draw_climate(seed, options, FAULTS, tuple(sites.SITES))
+    return draw_climate(seed, options, INJECT, tuple(sites.SITES))
 
 
 def _run(seed: int, options: WorldOptions, trace: Trace) -> Recording:
