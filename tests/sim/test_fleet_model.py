@@ -15,6 +15,7 @@ from coord_sim.fleet.results import FleetResult
 from coord_sim.fleet.schedule import Fault, Schedule, Strike
 from msgspec.structs import replace
 
+from coord.core.invariants import violations
 from coord.model.decisions import Decision, HostQuarantined
 
 HOUR_MS = 3_600_000
@@ -37,6 +38,7 @@ def run(policy: Policy, *faults: Fault, hosts: int = 6, days: float = 0.25) -> F
     model.run()
     result = model.result()
     assert model.job.ledger.total_ms() == model.until_ms, "every millisecond is in one account"
+    assert violations(model.leader.state) == []
     assert dict.fromkeys(result.rejections, 0) in ({}, {"task_stopping": 0})
     return result
 
