@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from coord_sim.explore import watching
 from coord_sim.explore.execute import Explored, Run, execute
 from coord_sim.explore.reacting import OWN_NUMBERS
 from coord_sim.explore.schedule import (
@@ -22,6 +23,7 @@ from msgspec.structs import replace
 
 from coord.core import hosts, requests
 from coord.core import state as state_module
+from coord.core.invariants import INVARIANTS, violations
 from coord.core.state import State
 from coord.core.timers import Timers
 from coord.model.decisions import HostJoined, HostLost, HostSuspected
@@ -223,3 +225,16 @@ def test_a_request_that_takes_effect_twice_is_a_violation(
     run = execute(explored(story), Schedule((Duplicate(registered, registered),)))
     assert run.violation is not None
     assert run.violation.sentence == "no request is decided twice"
+
+
+def test_every_invariant_is_looked_at_when_its_rows_change() -> None:
+    """A new one in the core must be listed, or it is looked at after every entry."""
+    listed = {check.__name__ for check in INVARIANTS.values()}
+    assert listed == set(watching._READS)
+
+
+def test_what_the_watch_leaves_out_holds(ready: Explored) -> None:
+    """The whole list of invariants finds nothing where the watch found nothing."""
+    for at in range(0, ready.recording.size, 5):
+        run = run_with(ready, LoseHosts((HOST,), at))
+        assert violations(run.state) == []

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+from typing import Any
+
+import msgspec
+
 from coord.core.state import TABLES
 
 from .agents import Agent
-from .fork import RowKey, differing, same_meta
+from .fork import RowKey, differing, essence, meta_essence, same_meta
 from .stage import Stage
+
+_ENCODER = msgspec.msgpack.Encoder(order="deterministic")
 
 
 def same_stage(ours: Stage, theirs: Stage, dirty: dict[RowKey, None]) -> bool:
@@ -25,7 +32,43 @@ def same_stage(ours: Stage, theirs: Stage, dirty: dict[RowKey, None]) -> bool:
         return False
     if len(ours.agents) != len(theirs.agents):
         return False
-    return all(same_agent(agent, theirs.agents[name]) for name, agent in ours.agents.items())
+    return all(
+        same_agent(agent, theirs.agents[name])
+        and _untold(ours, agent) == _untold(theirs, theirs.agents[name])
+        for name, agent in ours.agents.items()
+    )
+
+
+def _untold(stage: Stage, agent: Agent) -> int:
+    """By how much the agent's count of decided reports is ahead of the state's."""
+    row = stage.state.hosts.get(agent.host)
+    return agent.seq - (row.report_seq if row is not None else 0)
+
+
+def fingerprint(stage: Stage, pending: list[Any]) -> bytes:
+    """Of everything that decides what follows, as far as `same_stage` tells stages apart."""
+    state = stage.state
+    rows = [
+        (name, key, essence(state, (name, key)))
+        for name in TABLES
+        if name != "requests"
+        for key in sorted(state.table(name))
+    ]
+    known = [
+        (
+            name,
+            agent.registered,
+            agent.incarnation,
+            agent.outbox,
+            _untold(stage, agent),
+            sorted(agent.records.items()),
+            sorted((task, sorted(said.sent)) for task, said in agent.reported.items()),
+            sorted(agent.burying),
+        )
+        for name, agent in sorted(stage.agents.items())
+    ]
+    whole = (rows, meta_essence(state), known, stage.memory, pending)
+    return hashlib.blake2b(_ENCODER.encode(whole), digest_size=16).digest()
 
 
 def same_agent(ours: Agent, theirs: Agent) -> bool:
@@ -35,7 +78,6 @@ def same_agent(ours: Agent, theirs: Agent) -> bool:
     return (
         ours.registered == theirs.registered
         and ours.incarnation == theirs.incarnation
-        and ours.seq == theirs.seq
         and ours.outbox == theirs.outbox
         and ours.records == theirs.records
         and ours.reported == theirs.reported

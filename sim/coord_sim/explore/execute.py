@@ -36,6 +36,10 @@ __all__ = ["Execution", "Explored", "Run", "Violation", "execute"]
 
 ENTRIES_LIMIT = 20_000
 """Entries beyond those of the log that an execution may take; more would be a loop."""
+KNOWN_EVERY = 8
+"""Entries of the log between two looks at whether another execution was here before."""
+KNOWN_LIMIT = 100_000
+"""Places that are remembered."""
 FOLLOWED = 64
 """Entries that a restored server is compared for."""
 
@@ -48,6 +52,9 @@ class Explored:
         self.recording = Recording(incident)
         self.baseline = Baseline(self.recording)
         self.order = self.recording.order
+        self.known: dict[bytes, int] = {}
+        """Where executions were that came to a good end, and how many of the log's entries they
+        used as they were from there on."""
 
 
 def execute(explored: Explored | Incident, schedule: Schedule, *, to_the_end: bool = False) -> Run:
@@ -82,6 +89,7 @@ class Execution(Reacting):
         self.decided_here: dict[tuple[str, int, int], None] = {}
         self.delivered: dict[int, Entry] = {}
         """What became of the log's events: position -> the entry here."""
+        self.visited: list[tuple[bytes, int]] = []
         self.cursor = 0
         """Place in the script's sequence."""
         self.natural = self.script.last
@@ -101,6 +109,7 @@ class Execution(Reacting):
     def run(self) -> Run:
         try:
             self._run()
+            self._remember()
         except _Stopped:
             pass_on = self.violation
             assert pass_on is not None, "an execution stops for a violation"
@@ -141,7 +150,7 @@ class Execution(Reacting):
             for copied in self.script.copies.pop(position, ()):
                 faults.repeat(self, copied)
                 self.settle()
-            if self._converged():
+            if self._converged() or self._known():
                 return
         heal(self)
 
@@ -195,6 +204,45 @@ class Execution(Reacting):
     def put_off(self, kind: str, host: str, about: object) -> None:
         """Until the agent is up again."""
         self.later(max(self.down[host] - self.now_ms, 0), kind, host, about)
+
+    def known_from_here(self) -> bool:
+        """Whether another execution was in the same place, and came to a good end."""
+        if self.to_the_end:
+            return False
+        soon = self._still_pending()
+        key = convergence.fingerprint(self, [self.natural, self.healed, soon, self._moments()])
+        rest = self.explored.known.get(key)
+        if rest is None:
+            self.visited.append((key, self.consumed))
+            return False
+        self.consumed += rest
+        return True
+
+    def _remember(self) -> None:
+        known = self.explored.known
+        for key, consumed in self.visited:
+            if len(known) < KNOWN_LIMIT:
+                known[key] = self.consumed - consumed
+
+    def _moments(self) -> list[object]:
+        """What is counted from now or from the log's time, and stands in no row."""
+        now_ms = self.now_ms
+        return [
+            now_ms,
+            now_ms - self.state.meta.now_ms,
+            self.jumps,
+            sorted((host, now_ms - at_ms) for host, at_ms in self.beats.items()),
+            sorted((host, now_ms - at_ms) for host, at_ms in self.renewed.items()),
+            sorted(self.unheard),
+            sorted(self.forgetful),
+        ]
+
+    def _still_pending(self) -> list[object]:
+        """What is put off, counted from now."""
+        return [
+            (due_ms - self.now_ms, kind, host, repr(about))
+            for due_ms, _, kind, host, about in sorted(self.pending, key=lambda one: one[:2])
+        ]
 
     def fire_until(self, until_ms: int) -> None:
         """Let everything happen that is due by then."""
@@ -313,6 +361,13 @@ class Execution(Reacting):
     def skipped(self, position: int) -> None:
         """The log's event did not happen here: what it changed there may be different now."""
         self.dirty.update(dict.fromkeys(self.explored.baseline.changed[position]))
+
+    def _known(self) -> bool:
+        if self.natural % KNOWN_EVERY or self.cursor < len(self.script.sequence):
+            return False
+        if self.script.before or self.script.after or self.script.copies or self.disturbed():
+            return False
+        return self.known_from_here()
 
     def _converged(self) -> bool:
         if self.cursor < len(self.script.sequence) or self.pending or self.disturbed():

@@ -79,13 +79,19 @@ def same_row(ours: State, theirs: State, row: RowKey) -> bool:
         return True
     if one is None or other is None:
         return False
-    essence = _ESSENCES[name]
-    return bool(essence(ours, one) == essence(theirs, other))
+    of = _ESSENCES[name]
+    return bool(of(ours, one) == of(theirs, other))
+
+
+def essence(state: State, row: RowKey) -> msgspec.Struct:
+    """What of a row that is there decides what follows."""
+    name, key = row
+    return _ESSENCES[name](state, getattr(state, name)[key])
 
 
 def same_meta(ours: State, theirs: State) -> bool:
     """The same of what stands in no table: the breaker, who is heard, who waits."""
-    return _meta(ours) == _meta(theirs)
+    return meta_essence(ours) == meta_essence(theirs)
 
 
 def differing(ours: State, theirs: State, rows: Iterable[RowKey]) -> list[RowKey]:
@@ -98,7 +104,8 @@ def _stands_still(name: str, row: Any) -> bool:
     return name in ("jobs", "checkpoints", "incidents", "requests") or row is None
 
 
-def _meta(state: State) -> tuple[Any, ...]:
+def meta_essence(state: State) -> tuple[Any, ...]:
+    """What of it decides what follows."""
     meta = state.meta
     now_ms = meta.now_ms
     silent = tuple(
@@ -130,6 +137,7 @@ def _host(state: State, host: Host) -> Host:
     return replace(
         host,
         status_cause="",
+        report_seq=0,
         report_index=0,
         plan_version=0,
         lost_at_ms=lost_at_ms,
@@ -177,18 +185,19 @@ def _checkpoint(state: State, checkpoint: Checkpoint) -> Checkpoint:
 
 
 def _incident(state: State, incident: Incident) -> Incident:
-    """What is measured of it decides nothing."""
-    reached = [incident.stopped_ms, incident.placed_ms, incident.started_ms, incident.closed_ms]
-    marks = [0 if at_ms >= 0 else -1 for at_ms in reached]
-    return replace(
-        incident,
+    """What is measured of it decides nothing: only who pays, and whether it is over."""
+    return Incident(
+        incident=incident.incident,
+        job=incident.job,
+        gang=incident.gang,
+        generation=incident.generation,
+        cause=incident.cause,
+        subject="",
+        detail="",
         opened=0,
         last_sign_ms=0,
         opened_ms=0,
-        stopped_ms=marks[0],
-        placed_ms=marks[1],
-        started_ms=marks[2],
-        closed_ms=marks[3],
+        closed_ms=0 if incident.closed_ms >= 0 else -1,
     )
 
 

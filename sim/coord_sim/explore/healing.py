@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 ROUNDS = 60
 """Of beats and ticks, beyond what leases and graces take."""
-STEADY_ROUNDS = 2
-"""For so long nothing may happen any more."""
 
 
 def heal(execution: Execution) -> None:
@@ -38,21 +36,24 @@ def heal(execution: Execution) -> None:
     for host in sorted(execution.agents):
         _wake(execution, host)
     execution.settle()
-    settings = execution.state.meta.settings
-    step_ms = min(settings.heartbeat_ms, settings.max_step_ms)
-    patience_ms = settings.lease_ms + settings.fence_ms + settings.unkillable_ms
-    steady = 0
-    for _ in range(ROUNDS + patience_ms // step_ms):
-        entries = len(execution.applied)
-        _round(execution, step_ms)
-        quiet = _quiet(execution) and len(execution.applied) <= entries + 2
-        steady = steady + 1 if quiet else 0
-        if steady >= STEADY_ROUNDS:
-            break
+    if execution.known_from_here():
+        return
+    _come_to_rest(execution)
     why = unmet(execution.state)
     if why:
         execution.breaks((IN_THE_END, why))
     _compare(execution)
+
+
+def _come_to_rest(execution: Execution) -> None:
+    settings = execution.state.meta.settings
+    step_ms = min(settings.heartbeat_ms, settings.max_step_ms)
+    patience_ms = settings.lease_ms + settings.fence_ms + settings.unkillable_ms
+    for _ in range(ROUNDS + patience_ms // step_ms):
+        entries = len(execution.applied)
+        _round(execution, step_ms)
+        if _quiet(execution) and len(execution.applied) <= entries + 2:
+            return
 
 
 def _wake(execution: Execution, host: str) -> None:

@@ -12,7 +12,6 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from coord.core.invariants import INVARIANTS
 from coord.core.state import State
 from coord.model.decisions import (
     CauseRevised,
@@ -28,13 +27,7 @@ from coord.model.decisions import (
 )
 from coord.model.entities import FailureCause, Gang, GangPhase, Hold, Host, QueueReason, Task
 from coord.model.entry import Recorded
-from coord.model.events import (
-    ClockAdvanced,
-    HeartbeatsSeen,
-    JobSubmitted,
-    NoteAdded,
-    ProgressReported,
-)
+from coord.model.events import JobSubmitted
 
 from .fork import RowKey
 
@@ -65,9 +58,6 @@ Value = TypeVar("Value")
 
 Broken = tuple[str, str]
 """Sentence and detail."""
-
-_UNEVENTFUL = (ClockAdvanced, HeartbeatsSeen, NoteAdded, ProgressReported)
-"""Without decisions, these change no row that an invariant of the core looks at."""
 
 
 class Memory(msgspec.Struct, frozen=True):
@@ -106,16 +96,6 @@ def memory_of(state: State) -> Memory:
         incarnations={name: host.incarnation for name, host in state.hosts.items()},
         restarted={gang.key: gang.generation - (gang.phase != GangPhase.WAITING) for gang in gangs},
     )
-
-
-def broken_invariant(state: State, record: Recorded) -> Broken | None:
-    """The first invariant of the core that the state breaks."""
-    if not record.decisions and isinstance(record.entry.event, _UNEVENTFUL):
-        return None
-    for sentence, check in INVARIANTS.items():
-        for offender in check(state):
-            return sentence, offender
-    return None
 
 
 def judge(

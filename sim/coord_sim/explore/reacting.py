@@ -115,7 +115,7 @@ class Reacting(Stage):
             if not self._awaited(host, task, Fact.REAPED):
                 self.later(self.recording.latency(task, Fact.REAPED), "gone", host, task)
         for task, fact in doing.report:
-            if not self._soon(task, fact):
+            if task in self.agents[host].records and not self._soon(task, fact):
                 self.tell(host, task, fact)
 
     def _stop(self, host: str, task: str, grace_ms: int) -> None:

@@ -31,8 +31,9 @@ from coord.model.rejections import Rejection
 from . import agents
 from .agents import Agent, Doing
 from .fork import RowKey, changed_rows, fork
-from .judge import Broken, Sight, broken_invariant, judge, memory_of
+from .judge import Broken, Sight, judge, memory_of
 from .recording import Frame, Recording
+from .watching import Watch
 
 ENDS_INCARNATION = (Rejection.STALE_INCARNATION, Rejection.HOST_NOT_LIVE, Rejection.UNKNOWN_HOST)
 
@@ -50,6 +51,7 @@ class Stage:
         self.beats: dict[str, int] = {}
         """Host -> when the log last took a beat, or its registration."""
         self.memory = memory_of(state)
+        self.watch = Watch(state)
 
     def fork(self) -> Stage:
         """A copy that goes its own way."""
@@ -64,6 +66,7 @@ class Stage:
         self.agents = other.agents.copy()
         self.beats = other.beats.copy()
         self.memory = other.memory
+        self.watch = other.watch.fork()
 
     def follow(self, position: int) -> tuple[Recorded, list[RowKey], Broken | None]:
         """Apply the log's next entry as it is, and note what its agents did."""
@@ -85,7 +88,7 @@ class Stage:
 
     def _judged(self, record: Recorded, changed: list[RowKey], sight: Sight) -> Broken | None:
         self.memory, broken = judge(self.memory, self.state, record, changed, sight)
-        return broken or broken_invariant(self.state, record)
+        return broken or self.watch.look(self.state, changed)
 
     # Agents, taken at their word
 

@@ -1,0 +1,119 @@
+"""The invariants of the core after every entry, but only those that the entry can have broken.
+
+Each row that an entry wrote is compared with the one before; what changed of it tells which
+invariants to look at. One that is not listed here is looked at every time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from operator import attrgetter
+from typing import Any
+
+from coord.core.invariants import INVARIANTS, Check
+from coord.core.state import State
+
+from .fork import RowKey
+from .judge import Broken
+
+WATCHED = ("hosts", "jobs", "gangs", "tasks", "checkpoints")
+
+_READS: dict[str, tuple[str, ...]] = {
+    "_devices": ("task place", "holds"),
+    "_capacity": ("task place", "holds", "host"),
+    "_host_tasks": ("task place", "host tasks", "host"),
+    "_dead_hosts": ("host", "host tasks", "task status", "task place"),
+    "_live_tasks": ("live", "gang", "task status", "task place"),
+    "_planned_tasks": ("task status", "task place", "gang"),
+    "_whole_gangs": ("gang", "live", "task status", "task place"),
+    "_exclusive": ("task status", "task place", "host", "gang", "jobs"),
+    "_generations": ("gang", "jobs"),
+    "_job_gangs": ("gang", "jobs"),
+    "_ended_jobs": ("gang", "jobs"),
+    "_restores": ("gang", "checkpoints"),
+    "_checkpoints": ("gang", "checkpoints"),
+    "_holds": ("holds", "host"),
+    "_slots": ("host",),
+    "_derived": ("gang", "host", "jobs", "checkpoints"),
+    "_incidents": ("gang",),
+    "_drained": ("host", "host tasks"),
+}
+"""Check -> what of the rows it reads. Names of checks, for sentences may be put better."""
+
+
+class Watch:
+    """Remembers the rows as they were when the invariants were looked at last."""
+
+    def __init__(self, state: State) -> None:
+        self._rows: dict[str, dict[str, Any]] = {name: dict(state.table(name)) for name in WATCHED}
+
+    def fork(self) -> Watch:
+        copy = Watch.__new__(Watch)
+        copy._rows = {name: rows.copy() for name, rows in self._rows.items()}
+        return copy
+
+    def look(self, state: State, changed: list[RowKey]) -> Broken | None:
+        """The first invariant that does not hold any more."""
+        aspects: dict[str, None] = {}
+        for name, key in changed:
+            rows = self._rows.get(name)
+            if rows is None:
+                continue
+            before, after = rows.get(key), state.table(name).get(key)
+            if before is after:
+                continue
+            if after is None:
+                del rows[key]
+            else:
+                rows[key] = after
+            whole = before is None or after is None
+            for aspect, fields in _ASPECTS[name]:
+                if whole or fields(before) != fields(after):
+                    aspects[aspect] = None
+        if not aspects:
+            return None
+        for sentence, check in _checks(frozenset(aspects)):
+            for offender in check(state):
+                return sentence, offender
+        return None
+
+
+@cache
+def _checks(aspects: frozenset[str]) -> tuple[tuple[str, Check], ...]:
+    """What to look at after rows changed in these ways, in the order of declaration."""
+    return tuple(
+        (sentence, check)
+        for sentence, check in INVARIANTS.items()
+        if not aspects.isdisjoint(_READS.get(check.__name__, aspects))
+    )
+
+
+_ASPECTS: dict[str, tuple[tuple[str, Callable[[Any], Any]], ...]] = {
+    "hosts": (
+        ("host tasks", attrgetter("tasks")),
+        (
+            "host",
+            attrgetter(
+                "status", "incarnation", "slot", "drain", "quarantine", "fenced", "devices",
+                "cpu_millis", "memory_mib",
+            ),
+        ),
+    ),
+    "jobs": (("jobs", attrgetter("status", "generation", "gangs", "spec")),),
+    "gangs": (
+        ("holds", attrgetter("holds")),
+        ("live", attrgetter("live", "succeeded")),
+        (
+            "gang",
+            attrgetter(
+                "phase", "generation", "size", "restore_step", "incident", "awaits_fence", "job"
+            ),
+        ),
+    ),
+    "tasks": (
+        ("task place", attrgetter("host", "devices", "cpu_millis", "memory_mib", "generation")),
+        ("task status", attrgetter("status")),
+    ),
+    "checkpoints": (("checkpoints", attrgetter("committed", "shards", "step", "gang")),),
+}  # fmt: skip
