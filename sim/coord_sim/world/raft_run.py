@@ -6,13 +6,15 @@ import asyncio
 import random
 import tempfile
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from coord.model.entry import Origin, Submission
+from coord.codec import encode_batch
+from coord.model.entry import Batch, Origin, Submission
 from coord.model.events import NoteAdded
 from coord.node.node import Node
 from coord.raft.rules import ALL_RULES
@@ -62,6 +64,9 @@ class RaftSwarm(msgspec.Struct, frozen=True):
     writers: int
     keep_entries: int
     snapshot_entries: int
+    bursts: int
+    """So many proposals are made at once, straight at the log, which leaves long uncommitted tails;
+    0 to submit through the node, which has one command outstanding."""
     quick: bool
     """Elections follow on silence sooner, which makes more terms."""
 
@@ -85,6 +90,7 @@ def draw(seed: int, chaos: bool | None = None) -> RaftSwarm:
         writers=rng.choice((1, 3)),
         keep_entries=rng.choice((2, 10, 40)),
         snapshot_entries=rng.choice((15, 60, 100_000)),
+        bursts=rng.choice((0, 0, 3, 12)),
         quick=rng.random() < 0.5,
     )
 
@@ -168,10 +174,22 @@ class _Run:
             origin = Origin(f"client:writer-{number}", 1, sequence, 0)
             text = "x" * rng.randrange(0, 60)
             note = NoteAdded(origin.actor, "raft", text)
-            node = servers.node(chosen)
-            process = servers.process(chosen)
-            if node is not None and process is not None:
-                process.call_soon(_submit, self._kernel, process, node, Submission(origin, note))
+            node, process = servers.node(chosen), servers.process(chosen)
+            if node is None or process is None:
+                continue
+            if self._swarm.bursts and _leads(node):
+                for _ in range(rng.randint(1, self._swarm.bursts)):
+                    sequence += 1
+                    batch = self._batch(node, number, sequence)
+                    process.call_soon(_start, self._kernel, node.log.propose, batch, 3.0)
+            else:
+                process.call_soon(_start, self._kernel, node.submit, Submission(origin, note), 3.0)
+
+    def _batch(self, node: Node, number: int, sequence: int) -> bytes:
+        origin = Origin(f"client:burst-{number}", 1, sequence, 0)
+        note = Submission(origin, NoteAdded(origin.actor, "raft", ""))
+        batch = Batch(node.status.term, node.config.node, node.clock.wall_ms(), (note,))
+        return encode_batch(batch)
 
     async def _misfortunes(self) -> None:
         rng, swarm = self._kernel.rng("misfortunes"), self._swarm
@@ -203,8 +221,10 @@ class _Run:
         )
 
 
-def _submit(kernel: Kernel, process: object, node: Node, submission: Submission) -> None:
-    kernel.loop.create_task(node.submit(submission, 3.0))
+def _start(
+    kernel: Kernel, work: Callable[..., Coroutine[Any, Any, object]], *arguments: object
+) -> None:
+    kernel.loop.create_task(work(*arguments))
 
 
 def _leads(node: Node | None) -> bool:

@@ -188,6 +188,16 @@ async def disk_full(servers: SimServers, rng: random.Random) -> None:
             servers.kernel.call_later(seconds, setattr, faults, "full", False)
 
 
+@fault("disk.leader_full")
+async def leader_full(servers: SimServers, rng: random.Random) -> None:
+    """The leader's disk has no room for longer than it may go on leading."""
+    seconds = rng.uniform(6.0, 20.0)
+    if n := leading(servers):
+        faults = servers.disk(n).faults
+        faults.full = True
+        servers.kernel.call_later(seconds, setattr, faults, "full", False)
+
+
 @fault("disk.slow", 2)
 async def disk_slow(servers: SimServers, rng: random.Random) -> None:
     """Commits of a server take long, some of them longer than an election."""
