@@ -47,9 +47,10 @@ INJECT: dict[str, Inject] = {
     **{name: _of_hosts(fault) for name, fault in host_faults.FAULTS.items()},
     **{name: _of_clients(fault) for name, fault in client_faults.FAULTS.items()},
 }
-WEIGHTS: dict[str, int] = {
-    **{name: fault.weight for name, fault in server_faults.FAULTS.items()},
-    **{name: fault.weight for name, fault in host_faults.FAULTS.items()},
-    **{name: fault.weight for name, fault in client_faults.FAULTS.items()},
+TOLD: dict[str, str] = {
+    **{name: fault.told for name, fault in server_faults.FAULTS.items()},
+    **{name: fault.text for name, fault in host_faults.FAULTS.items()},
+    **{name: fault.told for name, fault in client_faults.FAULTS.items()},
 }
+"""What each does, in a sentence or two."""
 FAULTS: tuple[str, ...] = tuple(sorted([*INJECT, SITE_CRASH]))

@@ -99,8 +99,8 @@ def draw_climate(
         requests=_requests(work),
         crash_sites=_crash_sites(_stream(seed, "sites"), options, known_sites),
         skews_ms=tuple(skews_ms) if skewed and faults else (),
-        snapshot_entries=weather.choice((30, 100, 300, 100_000)),
-        keep_entries=weather.choice((5, 20, 200)),
+        snapshot_entries=weather.choice((20, 60, 200, 100_000)),
+        keep_entries=weather.choice((2, 5, 20, 200)),
     )
 
 

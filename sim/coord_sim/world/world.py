@@ -22,7 +22,7 @@ from coord_sim.world.artefacts import Happening, History
 from coord_sim.world.channels import Channels, SimDialer
 from coord_sim.world.client_checks import ClientChecks
 from coord_sim.world.clients import SimClients
-from coord_sim.world.faults import INJECT, SITE_CRASH
+from coord_sim.world.faults import INJECT, SITE_CRASH, TOLD
 from coord_sim.world.ground_truth import GroundTruth
 from coord_sim.world.hosts import SimHosts
 from coord_sim.world.liveness import unmet
@@ -149,12 +149,12 @@ class World:
     async def _befall(self, name: str, rng: random.Random) -> None:
         self.weather.return_to(self)
         self.hosts.server_numbers = tuple(self.servers.numbers())
-        self._note_fault(name)
+        self._note_fault(name, " ".join(TOLD[name].split()))
         if await INJECT[name](self, rng):
             self.happened[name] += 1
 
     def _note_fault(self, name: str, about: str = "") -> None:
-        self.kernel.trace.note("fault", name=name, about=about)
+        self.kernel.trace.note("drawn", name=name)
         self.happenings.append(Happening(self.lived_ms(), name, about))
 
     def _reached(self, site: str) -> None:
