@@ -21,12 +21,12 @@ from coord_sim.world.raft_run import raft_run
 from coord.raft.rules import all_but
 
 FOUND = [
-    ("G1", 8, (STAYS, MAJORITY, NEVER_CHANGES)),
-    ("G2", 12, (SAME_DIGEST, NEVER_CHANGES, MAJORITY, AS_SAID)),
-    ("G4", 8, (ELECTED,)),
-    ("G5.log", 4, (MAJORITY, DURABLE)),
-    ("G5.vote", 4, (TERM_MONOTONE, ONE_VOTE)),
-    ("G13", 4, (CATCHES_UP, HALTED)),
+    ("G1", 20, (STAYS, MAJORITY, NEVER_CHANGES)),
+    ("G2", 20, (SAME_DIGEST, NEVER_CHANGES, MAJORITY, AS_SAID)),
+    ("G4", 20, (ELECTED,)),
+    ("G5.log", 20, (MAJORITY, DURABLE)),
+    ("G5.vote", 20, (TERM_MONOTONE, ONE_VOTE)),
+    ("G13", 20, (CATCHES_UP, HALTED)),
 ]
 """Rule, seeds within which something breaks, properties of which one does."""
 
