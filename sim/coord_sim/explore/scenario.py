@@ -31,6 +31,7 @@ from coord.model.events import (
 )
 from coord.model.settings import Settings
 
+from .alignment import identity
 from .findings import Finding, inverted_pairs
 from .incident import Incident
 from .schedule import (
@@ -342,10 +343,13 @@ class _Script:
 
     def _late_reports(self) -> Iterator[str]:
         for change in self._changes():
-            for late, _ in inverted_pairs(change):
-                yield report_name(self._incident.records[late].entry.event)
+            late = [pair[0] for pair in inverted_pairs(change)]
+            for at in [change.at] if isinstance(change, Drop) else late:
+                yield report_name(self._incident.records[at].entry.event)
 
     def _holds(self, change: AnyChange) -> Iterator[Hold]:
+        if isinstance(change, Drop):
+            yield from self._sent_again(change.at)
         for late, early in inverted_pairs(change):
             record = self._incident.records[late]
             event, actor = record.entry.event, record.entry.origin.actor
@@ -357,6 +361,21 @@ class _Script:
                 at_ms = record.entry.wall_ms - self._begin_ms
                 self._acts.append(StallLeader(at_ms, (), ms))
             # A person who asks later asks where the bad order has it.
+
+    def _sent_again(self, at: int) -> Iterator[Hold]:
+        """On a connection that keeps its order, a message that is lost is one that comes late."""
+        lost = self._incident.records[at]
+        event = lost.entry.event
+        again_ms = [
+            record.entry.wall_ms
+            for record in self._records
+            if identity(record) == identity(lost) and record.entry.wall_ms > lost.entry.wall_ms
+        ]
+        if again_ms and lost.entry.origin.actor.startswith("host:"):
+            ms = again_ms[0] - lost.entry.wall_ms
+            yield Hold(lost.entry.origin.actor[5:], type(event).__name__, seat_of(event), ms)
+        else:
+            self._beyond.append("a message that is lost and not sent again")
 
     def _fault(self, change: AnyChange) -> None:
         at = getattr(change, "at", 0)
@@ -377,7 +396,5 @@ class _Script:
             self._acts.append(JumpClock(*when, change.ms))
         elif isinstance(change, LoseHosts):
             self._acts += [PowerOff(*when, host) for host in change.hosts]
-        elif isinstance(change, Drop):
-            self._beyond.append("one message lost on a connection that stays")
         elif isinstance(change, Duplicate):
             self._beyond.append("one message that arrives twice")
