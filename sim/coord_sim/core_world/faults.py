@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from coord.core.state import LIVE_HOST
 from coord.model import events
-from coord.model.entities import GangPhase, HostStatus
+from coord.model.entities import GangPhase, HostStatus, TaskStatus
 from coord.model.entry import Origin
 
 from .machines import Machine, Process
@@ -88,7 +88,14 @@ def _power(world: World, machine: Machine) -> None:
 
 
 def _reboot(world: World, machine: Machine) -> None:
-    """So fast that its lease holds."""
+    """So fast that its lease holds; rather where something is about to start, or may any time."""
+    state = world.state
+    if world.rng.random() < 0.5:
+        world.submit()
+    awaited = {task.host: None for task in state.tasks.values() if task.status == TaskStatus.PLACED}
+    awaited.update({hold.host: None for gang in state.gangs.values() for hold in gang.holds})
+    if awaited and world.rng.random() < 0.7:
+        machine = world.machines[world.rng.choice(list(awaited))]
     if machine.powered:
         machine.power_off()
         machine.power_on()
@@ -261,10 +268,13 @@ def _cancel(world: World, machine: Machine) -> None:
 
 
 def _resize(world: World, machine: Machine) -> None:
-    """Any job, and sometimes back again at once."""
+    """Any job, rather one that has just done its work, and sometimes back again at once."""
     if not world.state.jobs:
         return
     job = world.rng.choice(list(world.state.jobs.values()))
+    done = [gang.job for gang in world.state.gangs.values() if gang.succeeded == gang.size > 0]
+    if done and world.rng.random() < 0.3:
+        job = world.state.jobs[world.rng.choice(done)]
     role = world.rng.choice(job.spec.roles)
     for _ in range(world.rng.choice((1, 1, 2))):
         replicas = world.rng.randrange(max(role.smallest, 1), role.largest + 2)
@@ -282,7 +292,7 @@ FAULTS: tuple[Fault, ...] = (
     *(_power,) * 2,
     *(_network,) * 3,
     *(_blip,) * 2,
-    _reboot,
+    *(_reboot,) * 2,
     *(_register,) * 2,
     *(_leader,) * 2,
     _clock,

@@ -6,7 +6,9 @@ its time. `schedules` counts whole executions, the one that broke something incl
 
 from __future__ import annotations
 
+import contextlib
 import random
+import signal
 import time
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
@@ -25,6 +27,9 @@ TWIN_SHARE = 0.15
 """So many random histories also run a machine that is reloaded from its rows at every entry."""
 RAFT_SECONDS = 60.0
 CLUSTER_SECONDS = 40
+EXECUTION_LIMIT_S = 30.0
+"""No execution takes so much longer than it may; one that does never ends."""
+ENDS = "a run ends"
 
 
 class Hunt(NamedTuple):
@@ -121,11 +126,37 @@ FINDERS: dict[Reach, Finder] = {
 }
 
 
+class _Overrun(BaseException):
+    """One execution goes round in circles. No simulated process can catch it by `Exception`."""
+
+
 def _search(outcomes: Iterator[Outcome], limit_s: float) -> Hunt:
     """Execute until something breaks or the CPU time is used up; at least once."""
     started_s = time.process_time()
-    for schedules, (broken, detail) in enumerate(outcomes, 1):
-        cpu_s = time.process_time() - started_s
-        if broken or cpu_s >= limit_s:
-            return Hunt(broken, detail, schedules, cpu_s)
+    schedules = 0
+    try:
+        with _stopped_after(limit_s + EXECUTION_LIMIT_S):
+            for schedules, (broken, detail) in enumerate(outcomes, 1):
+                cpu_s = time.process_time() - started_s
+                if broken or cpu_s >= limit_s:
+                    return Hunt(broken, detail, schedules, cpu_s)
+    except _Overrun:
+        detail = f"still running after {EXECUTION_LIMIT_S:g} s beyond the limit"
+        return Hunt(ENDS, detail, schedules + 1, time.process_time() - started_s)
     raise AssertionError("executions never end")
+
+
+@contextlib.contextmanager
+def _stopped_after(cpu_s: float) -> Iterator[None]:
+    """Raise _Overrun in this block after so much CPU time. On the main thread only."""
+
+    def overrun(_signal: int, _frame: object) -> None:
+        raise _Overrun
+
+    before = signal.signal(signal.SIGPROF, overrun)
+    signal.setitimer(signal.ITIMER_PROF, cpu_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
