@@ -11,7 +11,7 @@ from coord.client.channel import Channel
 from coord.core.state import State, state_digest
 from coord.model.channel import Hello
 from coord.model.entry import Recorded
-from coord.model.events import EvictionsAllowed, UndrainRequested
+from coord.model.events import EvictionsAllowed, JobSubmitted, UndrainRequested
 from coord.model.settings import Settings
 from coord.node.config import Intervals, Retention
 from coord.raft.rules import ALL_RULES
@@ -28,14 +28,15 @@ from coord_sim.world.hosts import SimHosts
 from coord_sim.world.liveness import unmet
 from coord_sim.world.options import WorldOptions
 from coord_sim.world.outcome import Violation
-from coord_sim.world.requests import Mix
+from coord_sim.world.requests import Mix, draw_job
 from coord_sim.world.servers import CLUSTER, ClusterTimings, SimServers
 from coord_sim.world.state_checks import StateChecks
 from coord_sim.world.swarm import Climate
 from coord_sim.world.weather import Weather
 
 START_S = 1_000.0
-LEAD_S = 30.0
+HEAD_START_S = 1.0
+"""Of clients, before anything is asked of them."""
 QUIET_S = 600.0
 """So long may it take, once all is healed, until everything has come about."""
 LOOK_S = 2.0
@@ -122,12 +123,20 @@ class World:
         for name in sorted(self.hosts.hosts):
             self.hosts.hosts[name].power_on()
         self.clients.start_all()
+        await self._submit_first()
         await self._misfortunes(self.kernel.now_s() + self.options.seconds)
         self.kernel.trace.note("healing")
         self.clients.quiet = True
         await self._heal()
         await self._quiet()
         self._judge()
+
+    async def _submit_first(self) -> None:
+        """Jobs from the start; what becomes of the requests is judged as of any others."""
+        await asyncio.sleep(HEAD_START_S)
+        rng = self.kernel.rng("first jobs")
+        for number in range(1, self.climate.jobs + 1):
+            self.clients.operator.begin(JobSubmitted(draw_job(rng, f"first-{number}")))
 
     async def _misfortunes(self, until_s: float) -> None:
         rng = self.kernel.rng("misfortunes")
