@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from coord.cli.exits import Exit
 from coord.cli.main import cli
-from tests.cli.recordings import TWO_FAILURES, entries_of, recorded
+from tests.cli.recordings import TWO_FAILURES, entries_of, quiet_entries, recorded
 from tests.conftest import Golden
 
 from .planted import SENTENCE, planted
@@ -115,3 +115,12 @@ def test_the_bytes_are_those_of_the_seed(recording: Path, hash_seed: str) -> Non
         ).stdout
 
     assert document(hash_seed) == document("0")
+
+
+def test_a_log_without_another_order_ends_too(recording: Path) -> None:
+    """One leader's own entries have one order; it says so, and faults are all that is tried."""
+    recording.write_bytes(recorded(quiet_entries(300)))
+    result = explore("incident.log", "--schedules", "20")
+    assert result.exit_code == Exit.OK
+    assert "No two neighbours could have come the other way round" in result.stdout
+    assert "random walk" not in result.stdout

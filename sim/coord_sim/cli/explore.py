@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from coord.cli.exits import BadInput, Exit, Failure
-from coord.cli.output import print_json
+from coord.cli.output import print_json, print_lines
 from coord.cli.wording import count_text
 from coord.cli.wrapping import colour_wanted, terminal_width
 from coord.store.incident_errors import IncidentError
@@ -130,8 +130,11 @@ def explore(
     line = SearchLine(sys.stderr, budget, schedules)
     chosen = _read(file, span, first or 0, last or 0, line)
     exploration = _exploration(chosen, asked, strategies, given, in_cluster if confirm else None)
+    if output == "text":
+        click.echo(opening_text(exploration.opening()))
+        print_lines(chosen.notes)
     report = _explored(exploration, line, output == "text", shrinks=given is None)
-    _tell(report, output, html, directory)
+    _tell(report, output, html, directory, chosen.notes)
     if report.interrupted:
         ctx.exit(Exit.INTERRUPTED)
     ctx.exit(Exit.FOUND if report.findings else Exit.OK)
@@ -208,11 +211,6 @@ def _exploration(
 
 def _explored(exploration: Exploration, line: SearchLine, told: bool, shrinks: bool) -> Report:
     """Search, saying what is found as it is found, then shrink."""
-    if told:
-        opening = exploration.opening()
-        click.echo(opening_text(opening))
-        for note in opening.notes:
-            click.echo(note)
 
     def tick() -> None:
         line.searching(exploration.progress(), len(exploration.findings))
@@ -242,7 +240,10 @@ def _shrinking_time(exploration: Exploration) -> Callable[[], bool]:
     return lambda: time.monotonic() < end_s
 
 
-def _tell(report: Report, output: str, html: str | None, directory: Path | None) -> None:
+def _tell(
+    report: Report, output: str, html: str | None, directory: Path | None, said: tuple[str, ...]
+) -> None:
+    """The report in every form asked for; notes that were `said` before are not said again."""
     if directory is not None:
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "report.json").write_bytes(msgspec.json.encode(report) + b"\n")
@@ -256,6 +257,7 @@ def _tell(report: Report, output: str, html: str | None, directory: Path | None)
         click.echo()
         click.echo(finding_text(finding, width, colour))
     click.echo()
-    click.echo(summary_text(report, width, colour))
+    notes = tuple(note for note in report.notes if note not in said)
+    click.echo(summary_text(msgspec.structs.replace(report, notes=notes), width, colour))
     if html is not None:
         click.echo(f"page: {html}")

@@ -5,14 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
+from msgspec.structs import replace
+
 from coord_sim.explore.execute import Explored, execute
 from coord_sim.explore.exploration import Asked, Search
 from coord_sim.explore.found import Found, Progress, StrategyProgress
 from coord_sim.explore.incident import Incident
+from coord_sim.explore.order import PartialOrder
 from coord_sim.explore.run import Run
 from coord_sim.explore.schedule import Schedule
 from coord_sim.explore.search import search
 from coord_sim.explore.strategies import ALL, Strategy
+from coord_sim.explore.strategies.orders import LONGEST
+from coord_sim.explore.strategies.pct import Pct
+from coord_sim.explore.strategies.pos import PartialOrderSampling
+from coord_sim.explore.strategies.walk import RandomWalk
 
 STRATEGIES: dict[str, type[Strategy]] = {
     strategy.name.replace(" ", "-"): strategy for strategy in ALL
@@ -20,12 +27,26 @@ STRATEGIES: dict[str, type[Strategy]] = {
 """By the name to be given on the command line, in the order in which they are tried."""
 
 
+RANDOM_ORDERS = (PartialOrderSampling, Pct, RandomWalk)
+"""They draw until they find another order, so there must be one."""
+
+
 def searching(incident: Incident, asked: Asked, strategies: tuple[str, ...]) -> Search:
     """The search that was asked for; without strategies, with all of them."""
     chosen = [
         strategy for name, strategy in STRATEGIES.items() if not strategies or name in strategies
     ]
-    return _Searching(incident, asked, chosen)
+    note = ""
+    if not another_order(incident):
+        chosen = [strategy for strategy in chosen if strategy not in RANDOM_ORDERS]
+        note = "No two neighbours could have come the other way round: no order is drawn at random."
+    return _Searching(incident, asked, chosen, note)
+
+
+def another_order(incident: Incident) -> bool:
+    """Whether there is a stretch, as random orders are drawn of, that nothing orders wholly."""
+    order = PartialOrder(incident)
+    return any(order.concurrent_after(at, LONGEST - 1) for at in range(len(incident.records)))
 
 
 class Executions:
@@ -41,12 +62,15 @@ class Executions:
 
 
 class _Searching:
-    def __init__(self, incident: Incident, asked: Asked, strategies: list[type[Strategy]]) -> None:
+    def __init__(
+        self, incident: Incident, asked: Asked, strategies: list[type[Strategy]], note: str
+    ) -> None:
         self._incident = incident
         self._asked = asked
         self._strategies = strategies
         self._taken = 0
         self._progress = Progress(tuple(StrategyProgress(strategy.name) for strategy in strategies))
+        self._note = note
 
     def run(self, tick: Callable[[], None]) -> Iterator[Found]:
         def told(progress: Progress) -> None:
@@ -74,7 +98,8 @@ class _Searching:
         )
 
     def progress(self) -> Progress:
-        return self._progress
+        told = self._progress
+        return replace(told, note=self._note) if self._note and not told.note else told
 
     def _counted(self, strategy: type[Strategy]) -> type[Strategy]:
         """The same strategy; every schedule taken of it moves the clock by one."""
