@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 from coord_sim.cli import SUBCOMMANDS
+from coord_sim.cli import run as cli_run
 from coord_sim.world import campaign
 from coord_sim.world.artefacts import INCIDENT, REPEAT, REPORT, TRACE, write_artefacts
 from coord_sim.world.options import WorldOptions
@@ -109,3 +110,20 @@ def test_artefacts_replay_and_say_how_to_repeat(tmp_path: Path) -> None:
     assert "pigs &lt;fly&gt;" in page
     assert recording.outcome.digest in page
     assert "GenerationStarted" in page
+
+
+def test_ctrl_c_prints_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And ends with 130, as everywhere."""
+
+    def interrupted(plan: campaign.Plan, tell: object) -> campaign.Result:
+        def stop(progress: campaign.Progress) -> None:
+            if progress.done == 2:
+                raise KeyboardInterrupt
+
+        return campaign.run_campaign(plan, stop)
+
+    monkeypatch.setattr(campaign.Plan.__new__, "__defaults__", fake_defaults("uneventful"))
+    monkeypatch.setattr(cli_run, "run_campaign", interrupted)
+    result = run("--seeds", "1000", "--workers", "1")
+    assert result.exit_code == Exit.INTERRUPTED
+    assert "seeds         2 (1 to 2), 0 failed" in result.stdout
