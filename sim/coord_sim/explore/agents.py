@@ -145,6 +145,11 @@ def launched(agent: Agent, task: str, pid: int) -> Agent:
     return _put(agent, replace(record, phase=Phase.RUNNING, process=Process(pid, 0, boot)))
 
 
+def not_launched(agent: Agent, task: str) -> Agent:
+    """The launch was put off before anything came of it."""
+    return replace(agent, records={key: kept for key, kept in agent.records.items() if key != task})
+
+
 def launch_failed(agent: Agent, task: str, error: str, user_error: bool) -> Agent:
     record = agent.records[task]
     return _put(agent, replace(record, launch_error=error or "failed", user_error=user_error))
@@ -181,11 +186,11 @@ class Doing(msgspec.Struct):
     report: list[tuple[str, Fact]]
 
 
-def look(agent: Agent) -> tuple[Agent, Doing]:
+def look(agent: Agent, *, fenced: bool = False) -> tuple[Agent, Doing]:
     """Everything to do now. Records of launches and stops are written; nothing else has happened
     yet."""
     doing = Doing([], [], [], [])
-    for action in reconcile.decide(agent.plan, agent.records, agent.reported):
+    for action in reconcile.decide(agent.plan, agent.records, agent.reported, fenced=fenced):
         if isinstance(action, reconcile.Launch):
             order = without_secrets(action.order)
             agent = _put(agent, TaskRecord(order, Phase.LAUNCHING))

@@ -95,7 +95,7 @@ class Execution(Reacting):
         self.natural = self.script.last
         """The next position after the script's sequence."""
         self.now_ms = self.state.meta.now_ms
-        self.wall_ms = self.state.meta.wall_ms
+        self.wall_ms = self.state.meta.wall_ms or recording.records[0].entry.wall_ms
         self.stamped_ms = self.now_ms
         self.jumped_ms = 0
         self.jumps = 0

@@ -196,6 +196,9 @@ def _report(execution: Execution, position: int, record: Recorded, event: Any) -
     task, fact = about
     agent = execution.agents[host]
     if _comes_true(execution, position, agent, task, fact):
+        if fact is Fact.STARTED and execution.gives_launch_up(host, agent.records[task]):
+            execution.skipped(position)
+            return
         if fact is Fact.EXITED and host in execution.forgetful:
             event = TaskExited(host, event.incarnation, task, observed=False)
         execution.comes_true(host, task, event, position)

@@ -99,7 +99,7 @@ class Reacting(Stage):
         row = self.state.hosts[host]
         if agent.seen != (row.incarnation, row.plan_version) or agent.plan is None:
             agent = agents.obey(agent, host_plan(self.state, host))
-        agent, doing = agents.look(agent)
+        agent, doing = agents.look(agent, fenced=self.lease_over(host))
         self.agents[host] = agent
         self._do(host, doing)
         self.flush(host)
@@ -206,19 +206,26 @@ class Reacting(Stage):
         """Whether a process is there, unless its host has ended it to keep within its lease."""
         if agent.host in self.dead or not agents.alive(record):
             return False
-        return not (record.order.exclusive and self._lease_over(agent.host))
+        return not (record.order.exclusive and self.lease_over(agent.host))
 
-    def _lease_over(self, host: str) -> bool:
+    def lease_over(self, host: str) -> bool:
         lease_ms = self.state.meta.settings.lease_ms
         heard_ms = self.beats.get(host)
         if not self.recording.has_frames or heard_ms is None:
             return False
         return self.now_ms - heard_ms >= lease_ms
 
+    def gives_launch_up(self, host: str, record: TaskRecord) -> bool:
+        """A fenced agent launches no exclusive task; it decides anew when it is heard again."""
+        if not (record.order.exclusive and self.lease_over(host)):
+            return False
+        self.agents[host] = agents.not_launched(self.agents[host], record.order.task)
+        return True
+
     def fence(self, host: str) -> None:
         """An agent that is back finds its exclusive tasks ended if its lease had run out."""
         agent = self.agents.get(host)
-        if agent is None or not self._lease_over(host):
+        if agent is None or not self.lease_over(host):
             return
         for task, record in sorted(agent.records.items()):
             if record.order.exclusive and agents.alive(record):
@@ -346,6 +353,8 @@ class Reacting(Stage):
 def _launched(execution: Reacting, host: str, task: str) -> None:
     record = _record(execution, host, task)
     if record is None or record.phase is not Phase.LAUNCHING or record.launch_error:
+        return
+    if execution.gives_launch_up(host, record):
         return
     told = execution.recording.told.get((task, Fact.STARTED), ())
     event: Any = execution.recording.records[told[0]].entry.event if told else None
