@@ -10,7 +10,7 @@ SEEDS ?= 100
 SEED ?= 1000
 MINUTES ?= 60
 
-.PHONY: help setup demo test test-slow sim sim-long check format proto bench clean
+.PHONY: help setup demo test test-slow sim sim-long mutants check format proto bench clean
 
 help:
 	@echo "make demo       three servers, five agents, three failures: watch a training job survive"
@@ -18,6 +18,7 @@ help:
 	@echo "make test-slow  the long slices as well"
 	@echo "make sim        simulated clusters under faults, for a minute or so"
 	@echo "make sim-long   the same for an hour (MINUTES=60), from another seed (SEED=1000)"
+	@echo "make mutants    the product with one guard taken out after the other: what finds it, and how fast"
 	@echo "make check      format, lint, types"
 	@echo "make bench      the figures in README.md, measured here"
 	@echo "make proto      regenerate coord/pb from proto/"
@@ -61,6 +62,9 @@ check: $(INSTALLED)
 format: $(INSTALLED)
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
+
+mutants: $(INSTALLED)
+	$(BIN)/coordctl sim mutants
 
 proto: $(INSTALLED)
 	$(BIN)/python -m tests.generate_proto
