@@ -94,6 +94,9 @@ class Environment:
         self._max_map_size_bytes = max_map_size_bytes
         self._staged = Staged()
         self._closed = False
+        self._failed: lmdb.Error | None = None
+        """Why a commit failed for good. What a failed fsync left on the disk nobody knows, and one
+        that is tried again may succeed without having written."""
         self._readers = 0
         self._map_lock = threading.Lock()
         """Held to begin a read and to move the map, which must not happen under a reader."""
@@ -194,6 +197,8 @@ class Environment:
             self._commit((), tuple)
 
     def _commit(self, databases: tuple[str, ...], contents: Callable[[], Iterable[Row]]) -> None:
+        if self._failed is not None:
+            raise self._failed
         started = time.perf_counter()
         self._grow_in_advance()
         retried = False
@@ -212,6 +217,7 @@ class Environment:
                     self._reopen()
                     raise no_room(self._path, "the disk is full") from error
                 if error.code != errno.EIO or retried:
+                    self._failed = error
                     raise
                 retried = True
         self._staged = Staged()

@@ -180,6 +180,9 @@ class TestFaults:
         with pytest.raises(FsyncFailed):
             environment.commit()
         assert disk.broken
+        environment.stage("state", b"b", b"1")
+        with pytest.raises(FsyncFailed):
+            environment.commit()
 
     def test_a_process_may_die_in_the_middle_of_a_commit(
         self, kernel: Kernel, disk: SimDisk

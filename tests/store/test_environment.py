@@ -399,3 +399,22 @@ def test_a_replacement_that_fails_changes_nothing(environment: Environment) -> N
     assert environment.dirty
     environment.commit()
     assert environment.get("raft_log", b"staged") == b"2"
+
+
+def test_nothing_is_committed_after_a_commit_that_failed_for_good(tmp_path: Path) -> None:
+    """A second fsync may succeed without having written what the first one lost."""
+    environment = Environment.open(str(tmp_path / "node"), identity=Identity("c", 1))
+    environment.stage("state", b"a", b"1")
+    failing = lmdb.Error("mdb_txn_commit: the device is gone")
+    whole = environment._write
+
+    def fails(*_: object) -> None:
+        raise failing
+
+    environment._write = fails  # type: ignore[method-assign]
+    with pytest.raises(lmdb.Error, match="the device is gone"):
+        environment.commit()
+    environment._write = whole  # type: ignore[method-assign]
+    with pytest.raises(lmdb.Error, match="the device is gone"):
+        environment.commit()
+    environment.close()

@@ -317,6 +317,8 @@ class SimEnvironment:
             self._owner.die()
         if self._closed:
             raise RuntimeError(f"{self.path} is closed")
+        if disk.broken:
+            raise FsyncFailed(5, f"{self.path}: a commit has failed before")
         if disk.faults.full:
             raise StorageFull(f"{self.path}: the disk is full")
         if self._readers:

@@ -74,7 +74,7 @@ class RaftSwarm(msgspec.Struct, frozen=True):
 def draw(seed: int, chaos: bool | None = None) -> RaftSwarm:
     """Needs nothing but its arguments."""
     rng = random.Random(f"raft-swarm/{seed}")
-    breadth = rng.choice((0.2, 0.4, 1.0))
+    breadth = rng.choice((0.08, 0.25, 1.0))
     drawn_chaos = rng.random() < 0.5
     weights = {
         name: FAULTS[name].weight * rng.choice((1, 1, 3))
@@ -82,15 +82,15 @@ def draw(seed: int, chaos: bool | None = None) -> RaftSwarm:
         if rng.random() < breadth
     }
     return RaftSwarm(
-        count=rng.choice((3, 3, 5)),
+        count=rng.choice((3, 5)),
         chaos=drawn_chaos if chaos is None else chaos,
         weights=weights or {"server.crash": 1},
-        gap_s=rng.choice((0.3, 0.8, 2.0)),
+        gap_s=rng.choice((0.4, 1.0, 3.0)),
         rate_per_s=rng.choice((2.0, 8.0, 20.0)),
         writers=rng.choice((1, 3)),
         keep_entries=rng.choice((2, 10, 40)),
         snapshot_entries=rng.choice((15, 60, 100_000)),
-        bursts=rng.choice((0, 0, 3, 12)),
+        bursts=rng.choice((0, 3, 12)),
         quick=rng.random() < 0.5,
     )
 

@@ -466,20 +466,21 @@ async def slow_snapshot(servers: SimServers, rng: random.Random) -> None:
 @fault("log.to_and_fro")
 async def to_and_fro(servers: SimServers, rng: random.Random) -> None:
     """Leadership goes to another and back while replies to the first are still on their way."""
-    first = leading(servers)
+    first, peers = leading(servers), servers.peers
     others = [n for n in servers.running() if n != first]
-    if not first or len(others) < 2:
+    if not first or len(others) < 2 or peers.slowed:
         return
+    election_s = servers.config.raft.election_max_ms / 1000
     with_first = rng.choice(others)
     rest = tuple(n for n in others if n != with_first)
-    servers.peers.slowed[(with_first, first)] = rng.uniform(3.0, 9.0)
-    _cut(servers, (first, with_first), rest, rng.uniform(2.0, 5.0))
-    await servers.wait_for(lambda: leading(servers) in rest, 8.0)
+    peers.slowed[(with_first, first)] = election_s * rng.uniform(1.4, 2.4)
+    _cut(servers, (first, with_first), rest, 4 * election_s)
+    await servers.wait_for(lambda: leading(servers) in rest, 3 * election_s)
     for a in (first, with_first):
         for b in rest:
-            servers.peers.mend(a, b)
-    await asyncio.sleep(rng.uniform(0.1, 1.0))
-    await servers.transfer(first, 3.0)
+            peers.mend(a, b)
+    await asyncio.sleep(rng.uniform(0.05, 0.3) * election_s)
+    await servers.transfer(first, election_s)
     for n in (with_first, *rest[1:]):
-        servers.peers.cut_one_way(first, n)
-        servers.kernel.call_later(rng.uniform(1.0, 4.0), servers.peers.mend, first, n)
+        peers.cut_one_way(first, n)
+        servers.kernel.call_later(rng.uniform(0.7, 1.5) * election_s, peers.mend, first, n)
