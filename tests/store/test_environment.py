@@ -406,6 +406,7 @@ def test_nothing_is_committed_after_a_commit_that_failed_for_good(tmp_path: Path
     environment = Environment.open(str(tmp_path / "node"), identity=Identity("c", 1))
     environment.stage("state", b"a", b"1")
     failing = lmdb.Error("mdb_txn_commit: the device is gone")
+    failing.code = 9
     whole = environment._write
 
     def fails(*_: object) -> None:
