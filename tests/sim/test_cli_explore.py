@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from coord_sim.cli import explore as command
 from coord_sim.cli.durations import duration_s
 from coord_sim.cli.search_line import SearchLine, bar
 from coord_sim.explore.exploration import Asked
-from coord_sim.explore.found import Progress, StrategyProgress
+from coord_sim.explore.found import Found, Progress, StrategyProgress
 from coord_sim.explore.incident import Incident
 
 from coord.cli.exits import Exit
@@ -128,6 +129,23 @@ def test_an_interrupted_search_tells_what_it_found(
     assert result.exit_code == Exit.INTERRUPTED
     assert "interrupted: 110 schedules" in result.stdout
     assert "1. candidate: a task that runs on a plan" in result.stdout
+
+
+def test_a_search_that_raises_tells_what_it_found(
+    planted: None, flips: None, recording: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Applying an event may never raise, so it is told as something that was found."""
+
+    class Raising(FlipSearch):
+        def run(self, tick: Callable[[], None]) -> Iterator[Found]:
+            yield from super().run(tick)
+            raise ValueError("not in tuple")
+
+    monkeypatch.setattr(command, "searching", lambda incident, *_: Raising(incident, 110))
+    result = explore("incident.log", "--budget", "60s", "--no-confirm")
+    assert result.exit_code == Exit.FOUND
+    assert "1. candidate: a task that runs on a plan" in result.stdout
+    assert "an execution raised ValueError('not in tuple')" in result.stdout
 
 
 def test_without_a_budget_the_log_is_only_replayed(flips: None, recording: Path) -> None:

@@ -135,9 +135,11 @@ def explore(
         print_lines(chosen.notes)
     report = _explored(exploration, line, output == "text", shrinks=given is None)
     _tell(report, output, html, directory, chosen.notes)
+    if exploration.raised and ctx.find_root().params.get("debug"):
+        raise exploration.raised
     if report.interrupted:
         ctx.exit(Exit.INTERRUPTED)
-    ctx.exit(Exit.FOUND if report.findings else Exit.OK)
+    ctx.exit(Exit.FOUND if report.findings or exploration.raised else Exit.OK)
 
 
 def _budget_text(budget: float | None, schedules: int | None) -> str:

@@ -63,10 +63,12 @@ class Exploration:
         self._confirmer = confirmer
         self.findings = Findings(span.incident)
         self.interrupted = False
+        self.raised: Exception | None = None
+        """What ended the search early: code that is explored may do what it never should."""
 
     def search(self, tick: Callable[[], None] = lambda: None) -> Iterator[Finding]:
         """Every finding that is the first of its kind, as it is found. Until it is stopped by
-        KeyboardInterrupt, which `interrupted` then says."""
+        KeyboardInterrupt, which `interrupted` then says, or by an error, which `raised` holds."""
         try:
             for found in self._search.run(tick):
                 finding = self.findings.add(found)
@@ -74,6 +76,8 @@ class Exploration:
                     yield finding
         except KeyboardInterrupt:
             self.interrupted = True
+        except Exception as error:
+            self.raised = error
 
     def progress(self) -> Progress:
         return self._search.progress()
@@ -120,7 +124,12 @@ class Exploration:
     def _report(self, findings: tuple[FindingTold, ...]) -> Report:
         incident, progress = self._span.incident, self.progress()
         timed = self.asked.schedules is None
-        notes = (*self._span.notes, *((progress.note,) if progress.note else ()))
+        notes = [*self._span.notes, *((progress.note,) if progress.note else ())]
+        if self.raised is not None:
+            notes.append(
+                f"The search ended early, since an execution raised {self.raised!r}; applying an "
+                "event never may. Run it again as `coordctl --debug ...` to see where."
+            )
         return Report(
             file=incident.name,
             cluster=incident.header.cluster,
@@ -135,7 +144,7 @@ class Exploration:
             schedules=progress.schedules,
             findings=findings,
             coverage=coverage_told(progress, timed),
-            notes=notes,
+            notes=tuple(notes),
             beyond=self.findings.beyond,
             interrupted=self.interrupted,
             took_s=round(progress.cpu_s, 2) if timed else None,
