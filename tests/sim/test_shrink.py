@@ -236,3 +236,15 @@ def test_the_smaller_log_is_good_as_it_is(planted: None) -> None:
     smallest = shrink(finding_of(two_failures(), Schedule((Flip(6, 14),))), fragile)
     assert len(smallest.incident.records) == 20
     assert smallest.detail == "digits/trainer/0#1 is running, its gang stopping"
+
+
+def test_what_raises_is_not_the_same(planted: None) -> None:
+    """A smaller log on which the execution itself fails is left alone."""
+
+    def raising(incident: Incident, schedule: Schedule) -> Run:
+        if len(incident.records) < 20:
+            raise ValueError("not in tuple")
+        return execute_orders(incident, schedule)
+
+    smallest = shrink(finding_of(two_failures(), Schedule((Flip(6, 14),))), raising)
+    assert len(smallest.incident.records) == 20

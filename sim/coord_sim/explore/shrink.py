@@ -112,9 +112,15 @@ class _Shrinker:
         """Keep this smaller pair if it still breaks the same property."""
         if schedule is None or not self._tried_first(incident, schedule):
             return False
-        run = self._executed(incident, schedule)
-        if not self._breaks(run) or (incident is not self._incident and not self._good(incident)):
-            return False
+        try:
+            run = self._executed(incident, schedule)
+            smaller_log = incident is not self._incident
+            if not self._breaks(run) or (smaller_log and not self._good(incident)):
+                return False
+        except _Spent:
+            raise
+        except Exception:
+            return False  # Whatever an execution raises is another finding than this one.
         self._incident, self._schedule, self._run = incident, schedule, run
         return True
 
@@ -149,7 +155,10 @@ class _Shrinker:
         return self._try_keeping(tuple(at for at in everything if at not in dropped), {})
 
     def _try_keeping(self, kept: tuple[int, ...], said: dict[int, AnyEvent]) -> bool:
-        smaller = reduced(self._incident, kept, said)
+        try:
+            smaller = reduced(self._incident, kept, said)
+        except Exception:
+            return False  # as in `_try`
         if smaller is None:
             return False
         return self._try(smaller.incident, moved(self._schedule, smaller.positions))
