@@ -42,12 +42,25 @@ def _of_hosts(fault: host_faults.Fault) -> Inject:
     return inject
 
 
+async def _everything(world: World, rng: random.Random) -> bool:
+    """The whole site loses its power; servers and hosts come back one by one, in any order."""
+    for number in world.servers.numbers():
+        world.servers.crash(number, silently=True)
+        server_faults.back_after(world.servers, number, rng.uniform(0.5, 12.0))
+    for name in sorted(world.hosts.hosts):
+        if world.hosts.hosts[name].powered:
+            world.hosts.hosts[name].power_cycle(rng.uniform(0.5, 20.0))
+    return True
+
+
 INJECT: dict[str, Inject] = {
+    "site.power": _everything,
     **{name: _of_servers(fault) for name, fault in server_faults.FAULTS.items()},
     **{name: _of_hosts(fault) for name, fault in host_faults.FAULTS.items()},
     **{name: _of_clients(fault) for name, fault in client_faults.FAULTS.items()},
 }
 TOLD: dict[str, str] = {
+    "site.power": (_everything.__doc__ or "").strip(),
     **{name: fault.told for name, fault in server_faults.FAULTS.items()},
     **{name: fault.text for name, fault in host_faults.FAULTS.items()},
     **{name: fault.told for name, fault in client_faults.FAULTS.items()},
