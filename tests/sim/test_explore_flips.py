@@ -121,3 +121,19 @@ def test_pairs_cost_as_much_as_there_are_conflicts() -> None:
         return conflicts.looked_at
 
     assert looked_at(200) == looked_at(20)
+
+
+def test_pairs_of_a_long_quiet_time_cost_as_much_as_it_is_long() -> None:
+    """What one leader records by itself is ordered, however often it touches the same hosts."""
+
+    def looked_at(beats: int) -> int:
+        story = crash_and_restart()
+        for _ in range(beats):
+            story.beat()
+        story.exit("d/trainer/1#2", 1)
+        conflicts = Conflicts(explored(story))
+        conflicts.pairs()
+        return conflicts.looked_at
+
+    few, more, most = looked_at(50), looked_at(100), looked_at(200)
+    assert most - more == 2 * (more - few)

@@ -69,28 +69,37 @@ class Conflicts:
         self._records = explored.recording.records
         self._gangs: dict[str, str] = {}
         self.looked_at = 0
-        """Pairs that share something: what finding them cost."""
+        """Pairs whose order was asked for: what finding them cost."""
         self.commuting = 0
         """Pairs left out because both orders lead to the same."""
         self.footprints = [self._footprint(at) for at in range(explored.recording.size)]
 
     def pairs(self) -> list[tuple[int, int]]:
         """Concurrent pairs that touch the same, one of them writing; the nearest first."""
-        order = self._explored.order
-        touching: dict[str, list[int]] = {}
+        touching: dict[str, dict[int, list[int]]] = {}
         found: dict[tuple[int, int], None] = {}
         for second, footprint in enumerate(self.footprints):
             for name in {**footprint.writes, **footprint.reads}:
-                earlier = touching.setdefault(name, [])
-                for first in reversed(earlier):
+                chains = touching.setdefault(name, {})
+                for first in self._unordered(chains, second):
                     if len(found) >= PAIRS_LIMIT:
                         break
-                    self.looked_at += 1
-                    writes = name in footprint.writes or name in self.footprints[first].writes
-                    if writes and (first, second) not in found and order.concurrent(first, second):
+                    if name in footprint.writes or name in self.footprints[first].writes:
                         found[first, second] = None
-                earlier.append(second)
+                chains.setdefault(self._explored.order.chain(second), []).append(second)
         return sorted(found, key=lambda pair: (pair[1] - pair[0], pair))
+
+    def _unordered(self, chains: dict[int, list[int]], second: int) -> list[int]:
+        """Of these positions by chain those that nothing orders before `second`, the nearest first.
+        Of a chain that holds for its last ones, so no more than one too many is looked at."""
+        found: list[int] = []
+        for chain in chains.values():
+            for first in reversed(chain):
+                self.looked_at += 1
+                if self._explored.order.before(first, second):
+                    break
+                found.append(first)
+        return sorted(found, reverse=True)
 
     def flips(self) -> Iterator[tuple[int, int]]:
         """Those of `pairs` that do not commute."""
