@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from contextvars import Context, copy_context
 from heapq import heapify, heappop, heappush
+from types import CoroutineType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -17,6 +18,8 @@ from coord_sim.kernel.process import PROCESS, ProcessKilled, SimProcess
 LIVELOCK_CALLBACKS = 100_000
 """So many callbacks at one instant wait for something that will not come."""
 START_S = 1000.0
+DISPOSALS = 1_000
+"""So many awaits in the finally blocks of a task are closed when all is taken apart."""
 
 
 class Deadlock(RuntimeError):
@@ -349,16 +352,26 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _dispose(self, task: asyncio.Task[Any]) -> None:
         """Close a task's coroutine. Its finally blocks run now, when they can do no harm; one that
-        awaits anything within is closed again."""
+        awaits anything within is closed again. What is awaited goes before who awaits it: else it
+        would be left, half-way, to the collector, which warns."""
         coroutine = task.get_coro()
-        for _ in range(100):
+        for _ in range(DISPOSALS):
             if not isinstance(coroutine, Coroutine) or getattr(coroutine, "cr_frame", 0) is None:
                 return
             try:
-                coroutine.close()
+                _innermost(coroutine).close()
             except BaseException as error:
                 if isinstance(error, KeyboardInterrupt | SystemExit):
                     raise
+
+
+def _innermost(coroutine: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
+    """What it waits for, at the end of all that waits for something."""
+    while True:
+        awaited = getattr(coroutine, "cr_await", None)
+        if not isinstance(awaited, CoroutineType) or awaited.cr_frame is None:
+            return coroutine
+        coroutine = awaited
 
 
 def _answer(future: asyncio.Future[Any], result: Any, error: Exception | None) -> None:
