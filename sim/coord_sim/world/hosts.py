@@ -260,7 +260,7 @@ class SimHost:
         job, own, collective = self.fleet.habits_of(spec)
         process = Process(self._pid(), self._tick(), self.boot)
         child_pid = self._pid() if own.child else 0
-        rank = SimRank(self, process, child_pid, spec, (job, own), collective)
+        rank = self.fleet.make_rank(self, process, child_pid, spec, (job, own), collective)
         self.runs.append(rank)
         self._note("rank started", task=rank.task, pid=process.pid)
         for watcher in self.fleet.watchers:
@@ -395,6 +395,8 @@ class SimHosts:
         """What every step's duration is multiplied with."""
         self.hosts: dict[str, SimHost] = {}
         self.watchers: list[RankWatcher] = []
+        self.make_rank: Callable[..., SimRank] = SimRank
+        """What becomes of a launch; takes what `SimRank` takes."""
         self.exclusive_roles: dict[tuple[str, str], None] = {}
         """(job, role) of those whose tasks may never run twice at once, as soon as that is said."""
         self._jobs: dict[tuple[str, str], JobHabits] = {}
@@ -407,8 +409,10 @@ class SimHosts:
         cpu_millis: int = 8_000,
         memory_mib: int = 16_384,
         labels: dict[str, str] | None = None,
+        make: Callable[[SimHosts, str, AgentConfig], SimHost] = SimHost,
     ) -> SimHost:
-        """A host without power. Labels `rack` and `switch` say with whom it shares its fate."""
+        """A host without power. Labels `rack` and `switch` say with whom it shares its fate. `make`
+        is for a host that runs another agent than ours."""
         config = AgentConfig(
             servers=self.servers,
             data_dir=Path("/var/lib/coord") / name,
@@ -420,7 +424,7 @@ class SimHosts:
             labels=dict(labels or {}),
             environment={},
         )
-        host = self.hosts[name] = SimHost(self, name, config)
+        host = self.hosts[name] = make(self, name, config)
         return host
 
     def sharing(self, label: str) -> dict[str, list[SimHost]]:

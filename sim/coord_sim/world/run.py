@@ -62,7 +62,7 @@ def climate_of(seed: int, options: WorldOptions) -> Climate:
 def _run(seed: int, options: WorldOptions, trace: Trace) -> Recording:
     climate = climate_of(seed, options)
     broken = detail = ""
-    with scratch_directory(seed) as directory, _logs_to(trace), _no_collector():
+    with scratch_directory(seed) as directory, logs_to(trace), no_collector():
         world = World(seed, options, climate, directory, trace)
         try:
             world.live()
@@ -114,7 +114,7 @@ def scratch_directory(seed: int) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _no_collector() -> Iterator[None]:
+def no_collector() -> Iterator[None]:
     """What the collector finds, and when, depends on all that this process did before: finalizers
     that run in the middle of a simulation would make it differ from its repetition."""
     gc.collect()
@@ -128,7 +128,7 @@ def _no_collector() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _logs_to(trace: Trace) -> Iterator[None]:
+def logs_to(trace: Trace) -> Iterator[None]:
     """What servers and agents log becomes remarks in a recording, and nothing elsewhere."""
     before, was_configured = structlog.get_config(), structlog.is_configured()
     if isinstance(trace, RecordingTrace):
