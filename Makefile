@@ -20,7 +20,7 @@ help:
 	@echo "make sim-long   the same for an hour (MINUTES=60), from another seed (SEED=1000)"
 	@echo "make mutants    the product with one guard taken out after the other: what finds it, and how fast"
 	@echo "make check      format, lint, types"
-	@echo "make bench      the figures in README.md, measured here"
+	@echo "make bench      the figures in README.md, measured here; half an hour"
 	@echo "make proto      regenerate coord/pb from proto/"
 	@echo "make format     rewrite the sources in the project's format"
 	@echo "make clean      remove the virtual environment and what was built"
@@ -70,7 +70,7 @@ proto: $(INSTALLED)
 	$(BIN)/python -m tests.generate_proto
 
 bench: $(INSTALLED)
-	$(BIN)/python -m tests.bench
+	$(BIN)/python -m tests.bench --long
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

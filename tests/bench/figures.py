@@ -10,11 +10,12 @@ import msgspec
 
 
 class Figure(msgspec.Struct):
-    """One measured figure. `at_most`: reached when the median is not above the target."""
+    """One measured figure. `at_most`: reached when the median is not above the target. A target of
+    None is no promise: what is measured is told."""
 
     name: str
     unit: str
-    target: float
+    target: float | None
     at_most: bool
     values: list[float]
     references: list[float]
@@ -27,6 +28,8 @@ class Figure(msgspec.Struct):
 
     @property
     def reached(self) -> bool:
+        if self.target is None:
+            return True
         return self.median <= self.target if self.at_most else self.median >= self.target
 
 
@@ -47,6 +50,7 @@ class Row(msgspec.Struct):
 
 def row(figure: Figure) -> Row:
     """What the table and the JSON output say of a figure."""
+    sign = "<=" if figure.at_most else ">="
     return Row(
         figure.name,
         figure.unit,
@@ -54,7 +58,7 @@ def row(figure: Figure) -> Row:
         min(figure.values),
         max(figure.values),
         len(figure.values),
-        f"{'<=' if figure.at_most else '>='} {figure.target:,.10g}",
+        "" if figure.target is None else f"{sign} {figure.target:,.4g}",
         figure.reached,
         statistics.median(figure.references),
         figure.note,
