@@ -212,3 +212,11 @@ def test_a_hunt_that_goes_round_in_circles_ends(monkeypatch: pytest.MonkeyPatch)
     assert isinstance(found, Hunt)
     assert (found.broken, found.schedules) == ("a run ends", 1)
     assert not surgery._operated
+
+
+def test_an_incident_taken_apart_gives_a_mutant_away() -> None:
+    """From a log in which nothing was wrong; with the product whole it gives nothing away."""
+    found = FINDERS[Reach.EXPLORE].hunt(MUTANTS["fence-before-restart"], 1, 20.0)
+    assert found.broken == "an exclusive task runs once"
+    whole = Mutant(name="whole", guard="-", breaks="-", reach=(Reach.EXPLORE,))
+    assert FINDERS[Reach.EXPLORE].hunt(whole, 1, 1.5).broken == ""
