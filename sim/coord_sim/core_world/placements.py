@@ -81,6 +81,8 @@ class Placements:
                 del self.unwanted[key]
         elif isinstance(decision, decisions.GangStopped | decisions.GangSucceeded):
             self.unwanted.pop(decision.gang, None)
+            # Made smaller and larger again, a job gets a new task of the name, without a past.
+            self.restored.pop(decision.gang, None)
             gang = self.state.gangs.get(decision.gang)
             if gang is not None and gang.holds:
                 raise CoreViolation("a gang that has ended keeps no places", f"{gang}")
