@@ -61,6 +61,7 @@ def heal_all(hosts: SimHosts) -> None:
         for rank in list(host.runs):
             rank.go_on()
             rank.let_die()
+        host.gone = False
         host.power_on()
         host.agent_resume()
         host.agent_start()
@@ -185,6 +186,19 @@ async def _freeze(hosts: SimHosts, rng: random.Random) -> bool:
     if host.holds_exclusive:
         seconds = rng.random() * hosts.settings.fence_ms / 4_000
     host.freeze(seconds)
+    return True
+
+
+@_fault("host.gone", 1)
+async def _gone(hosts: SimHosts, rng: random.Random) -> bool:
+    """A machine is taken away for good, as long as others are left; whoever finds it lost may
+    remove it. Once all is healed another takes its place under its name, with its old disk."""
+    powered = _powered(hosts)
+    if len(powered) < 3:
+        return False
+    host = rng.choice(powered)
+    host.gone = True
+    host.power_off()
     return True
 
 

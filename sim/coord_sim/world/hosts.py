@@ -87,6 +87,8 @@ class SimHost:
         self.rng = self.kernel.rng(f"host/{name}")
         self.disk = AgentDisk(self.kernel.rng(f"agent disk/{name}"))
         self.powered = False
+        self.gone = False
+        """Its machine was taken away: no power comes back to it."""
         self.boots = 0
         self.agent: SimProcess | None = None
         self.daemon: Daemon | None = None
@@ -142,7 +144,7 @@ class SimHost:
 
     def power_on(self) -> None:
         """Boot, and start the agent. Idempotent."""
-        if self.powered:
+        if self.powered or self.gone:
             return
         self.powered = True
         self.boots += 1

@@ -17,7 +17,7 @@ from coord_sim.world.options import WorldOptions, chosen_faults
 
 NETWORKS = ("orderly", "delays", "chaos")
 DISKS = ("fast", "slow", "uneven")
-REQUESTS = ("submit", "cancel", "resize", "drain", "undrain", "allow", "note", "read")
+REQUESTS = ("submit", "cancel", "resize", "drain", "undrain", "allow", "note", "remove", "read")
 MEMBERSHIP_FAULTS = "members."
 
 

@@ -89,6 +89,7 @@ class World:
             self.servers,
             count=climate.clients,
             mix=Mix(gap_s=climate.request_gap_s, weights=climate.requests, jobs_limit=climate.jobs),
+            removable=self._gone,
         )
         self.client_checks = ClientChecks(self.kernel, self.clients, self.servers)
         self.weather = Weather.of(climate)
@@ -185,6 +186,10 @@ class World:
     async def _heal(self) -> None:
         """End every fault; what some of them still had in mind ends by itself within a minute."""
         self._crash_sites = {}
+        # Whoever asked to remove a host vouched that nothing runs there, and may still be heard.
+        client_faults.heal_all(self)
+        await self.clients.settled()
+        await asyncio.sleep(LOOK_S)
         await self._heal_once()
         await asyncio.gather(*self._under_way)
         await self._heal_once()
@@ -240,6 +245,10 @@ class World:
     def close(self) -> None:
         """Take everything apart. Idempotent."""
         self.kernel.close()
+
+    def _gone(self) -> list[str]:
+        """Hosts of which nothing runs any more, nor will before everything is healed."""
+        return [name for name in sorted(self.hosts.hosts) if self.hosts.hosts[name].gone]
 
     # What is seen
 
