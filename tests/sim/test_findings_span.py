@@ -77,6 +77,8 @@ def test_entries_can_be_chosen(path: Path) -> None:
     assert span.notes == ("Of 35 entries, 10 to 20 are taken apart, as asked.",)
     with pytest.raises(IncidentUnfit, match="has no entry between 90 and 99; it has 35 entries"):
         read_span(str(path), first=90, last=99)
+    with pytest.raises(IncidentUnfit, match="has no entry from 90 on; it has 35 entries"):
+        read_span(str(path), first=90)
 
 
 def test_digests_that_differ_are_named(path: Path) -> None:
@@ -92,6 +94,14 @@ def test_digests_that_differ_are_named(path: Path) -> None:
     assert told.count("digest recorded: ") == 1
     assert told.count("digest derived:  ") == 1
     assert "coordctl incident export" in told
+
+
+def test_a_digest_that_differs_alone_is_told_once(path: Path) -> None:
+    whole = recorded(entries_of(TWO_FAILURES), IncidentFormat.JSON_LINES)
+    path.write_bytes(whole.replace(b'"digest":"', b'"digest":"0', 1))
+    with pytest.raises(IncidentDiffers) as differs:
+        read_span(str(path))
+    assert str(differs.value).count("digest recorded: ") == 1
 
 
 def test_what_cannot_be_taken_apart_is_refused(path: Path) -> None:

@@ -170,7 +170,7 @@ class _Reading:
     def _incident(self, replayer: Replayer) -> Incident:
         records = [record for part in self._best for record in part.records]
         if not records:
-            asked = f"between {self._first} and {self._last}" if self._wished else "in it"
+            asked = _asked_text(self._first, self._last) if self._wished else "in it"
             raise NothingThere(
                 f"{self._path} has no entry {asked}; it has "
                 f"{count_text(self._entries, 'entry', 'entries')} "
@@ -209,14 +209,26 @@ class _Reading:
         header = self._reader.header
         by = f"coord {header.coord_version}" if header.coord_version else "another release"
         unfit = IncidentDiffers(record.entry.index, difference)
+        digests = (
+            ""
+            if "digest" in difference.recorded
+            else f"  digest recorded: {record.digest or 'none'}\n"
+            f"  digest derived:  {derived_digest}\n"
+        )
         unfit.args = (
             f"{self._path}: {difference_text(difference)}\n"
-            f"  digest recorded: {record.digest or 'none'}\n"
-            f"  digest derived:  {derived_digest}\n"
+            f"{digests}"
             f"Only what replays as it is can be varied. It says it was recorded by {by}: take it "
             "apart with that release, or export it anew with `coordctl incident export`.",
         )
         return unfit
+
+
+def _asked_text(first: int, last: int) -> str:
+    """Which entries were asked for; 0 for an end that was left open."""
+    if not last:
+        return f"from {first} on"
+    return f"between {first} and {last}" if first else f"up to {last}"
 
 
 def _start_state(reader: IncidentReader) -> State:
