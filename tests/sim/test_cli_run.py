@@ -85,6 +85,8 @@ def fake_defaults(name: str) -> tuple[object, ...]:
         (("--off", "G99"), "--off is 'G99'; the rules are G1, "),
         (("--seeds", "0"), "0 is not in the range"),
         (("--minutes", "0"), "0 is not in the range"),
+        (("--minutes", "inf"), "'inf' is no number to count with"),
+        (("--faults", ""), "--faults is empty; for a cluster without any say none"),
     ],
 )
 def test_wrong_options_are_named(arguments: tuple[str, ...], told: str) -> None:

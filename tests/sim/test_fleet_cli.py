@@ -97,6 +97,8 @@ def test_a_policy_that_cannot_be_used_is_named_by_line(tmp_path: Path) -> None:
         (("--check", "--policy", FIRST), "--check has policies of its own"),
         (("--seeds", "0"), "0 is not in the range"),
         (("--days", "0"), "0.0 is not in the range"),
+        (("--days", "nan"), "'nan' is no number to count with"),
+        (("--html", "absent/page.html"), "cannot be written: absent is no directory"),
     ],
 )
 def test_arguments_that_cannot_be(arguments: tuple[str, ...], said: str) -> None:

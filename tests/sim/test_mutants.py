@@ -191,7 +191,7 @@ def test_the_command_lists_and_refuses(tmp_path: Path) -> None:
     assert "no mutant nothing" in unknown.output
     never = runner.invoke(coordctl, ["sim", "mutants", "--limit", "soon"])
     assert never.exit_code == 2
-    assert "is no time" in never.output
+    assert "is no duration" in never.output
     broken = tmp_path / "other.jsonl"
     broken.write_text("{}\n{}\n")
     other = runner.invoke(coordctl, ["sim", "mutants", "--results", str(broken)])

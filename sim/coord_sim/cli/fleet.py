@@ -13,6 +13,7 @@ import click
 
 from coord.cli.exits import BadInput, Exit
 from coord.cli.output import Column, print_json, print_table
+from coord_sim.cli.parameters import FiniteRange, Page
 
 DEFAULT_HOSTS = 2_048
 DEFAULT_DAYS = 54.0
@@ -33,7 +34,7 @@ Exit codes:
 @click.option(
     "--gpus", type=click.IntRange(1, 64), default=8, show_default=True, help="Devices of a host."
 )
-@click.option("--days", type=click.FloatRange(0.01, 3_650), help="Of log time.  [54]")
+@click.option("--days", type=FiniteRange(0.01, 3_650), help="Of log time.  [54]")
 @click.option("--policy", type=click.Path(), help="A policy file; without one, the defaults.")
 @click.option("--compare", type=click.Path(), help="Another policy, on the same failures.")
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True)
@@ -44,7 +45,7 @@ Exit codes:
 )
 @click.option("--check", is_flag=True, help="Compare the model with the closed form instead.")
 @click.option("--keys", is_flag=True, help="List the keys of a policy file, and end.")
-@click.option("--html", type=click.Path(dir_okay=False), help="Write a page as well.")
+@click.option("--html", type=Page(), help="Write a page as well.")
 @click.option(
     "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True
 )

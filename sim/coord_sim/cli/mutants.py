@@ -10,6 +10,7 @@ import msgspec
 
 from coord.cli.exits import BadInput, Exit
 from coord.cli.output import Column, print_json, print_table
+from coord_sim.cli.durations import Duration
 from coord_sim.mutants.catalogue import MUTANTS
 from coord_sim.mutants.finders import FINDERS
 from coord_sim.mutants.hunting import Hunted, Plan, run_campaign
@@ -46,7 +47,7 @@ Exit codes:
 @click.option("--mutant", "names", multiple=True, metavar="NAME", help="Only these; repeat it.")
 @click.option("--seeds", type=click.IntRange(min=1), default=10, show_default=True)
 @click.option(
-    "--limit", default="60s", show_default=True, help="CPU time of one hunt, as 30s or 2m."
+    "--limit", type=Duration(), default="60s", show_default=True, help="CPU time of one hunt."
 )
 @click.option(
     "--finder",
@@ -69,7 +70,7 @@ Exit codes:
 def mutants(
     names: tuple[str, ...],
     seeds: int,
-    limit: str,
+    limit: float,
     finders: tuple[str, ...],
     workers: int | None,
     results: Path,
@@ -88,12 +89,13 @@ def mutants(
     if listing:
         _print_catalogue(chosen, output)
         return
-    limit_s = _seconds(limit)
+    if not limit:
+        raise BadInput("--limit is 0; a hunt takes CPU time, give it some as 60s or 2m")
     plan = Plan(
         mutants=chosen,
         finders=tuple(Reach(finder) for finder in finders),
         seeds=seeds,
-        limit_s=limit_s,
+        limit_s=limit,
         workers=workers or available_processors(),
         results=results,
     )
@@ -113,17 +115,6 @@ def mutants(
     if any(not verdict.found and not MUTANTS[verdict.mutant].survives
            for verdict in document.mutants):  # fmt: skip
         sys.exit(Exit.FAILED)
-
-
-def _seconds(text: str) -> float:
-    scale = {"s": 1.0, "m": 60.0}.get(text[-1:], 0.0)
-    try:
-        value = float(text[:-1]) * scale
-    except ValueError:
-        value = 0.0
-    if value <= 0:
-        raise BadInput(f"--limit {text!r} is no time; give one like 60s or 2m")
-    return value
 
 
 def _tell(hunted: Hunted, done: int, whole: int) -> None:

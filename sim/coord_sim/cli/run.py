@@ -13,6 +13,7 @@ import msgspec
 from coord.cli.exits import BadInput, Exit
 from coord.cli.output import Column, print_json, print_pairs, print_table
 from coord.cli.wording import clock_text, count_text
+from coord_sim.cli.parameters import FiniteRange
 from coord_sim.world.artefacts import commit_or_version, write_artefacts
 from coord_sim.world.campaign import (
     Plan,
@@ -83,7 +84,7 @@ Exit codes:
 )
 @click.option(
     "--minutes",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     help="Start no seed after so long; alone, as many seeds as there is time for.",
 )
 @click.option("--nodes", type=int, default=3, show_default=True, help="Servers in each cluster.")

@@ -58,6 +58,8 @@ class WorldOptions(msgspec.Struct, frozen=True, omit_defaults=True):
             )
             if not low <= value <= high
         ]
+        if not self.faults:
+            found.append(f"--faults is empty; for a cluster without any say {NONE}")
         names = sorted(known_faults)
         families = sorted({name.partition(".")[0] for name in names})
         for word in self.faults:
