@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ class Page(click.Path):
         super().__init__(dir_okay=False, writable=True)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        path = super().convert(value, param, ctx)
+        path = os.fsdecode(super().convert(value, param, ctx))
         directory = Path(path).parent
         if not directory.is_dir():
             self.fail(f"{path!r} cannot be written: {directory} is no directory", param, ctx)
