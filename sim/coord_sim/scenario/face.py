@@ -24,6 +24,7 @@ from coord_sim.scenario.own_worker import WorkerMain
 from coord_sim.scenario.telling import NotReached, ToldViolation, last_events
 from coord_sim.world.artefacts import incident_bytes
 from coord_sim.world.hosts import SimHost
+from coord_sim.world.options import split_words
 from coord_sim.world.outcome import Violation
 from coord_sim.world.run import (
     GOES_ON,
@@ -58,11 +59,11 @@ def world(
 
     `network` is `orderly`, `delays` or `chaos`, `disk` (of servers) `fast`, `slow` or `uneven`.
     `faults` befall it at random, one every `fault_gap_s` virtual seconds in the mean, until
-    `heal` or `settle`: names and families as in `coordctl sim run --faults`, e.g. `host.cut`,
-    `server`, `all`, `-disk`; none unless given. `record` keeps the whole trace and what was logged.
-    ValueError: an argument is unknown or out of range.
+    `heal` or `settle`: names and families as in `coordctl sim run --faults`, in one text or many,
+    e.g. `host.cut`, `all,-disk`; none unless given. `record` keeps the whole trace, and in it what
+    was logged. ValueError: an argument is unknown or out of range.
     """
-    words = (faults,) if isinstance(faults, str) else tuple(faults)
+    words = split_words(faults) if isinstance(faults, str) else tuple(faults)
     _check_range("nodes", nodes, 1, 7)
     _check_range("hosts", hosts, 0, 64)
     _check_range("devices", devices, 0, 64)
@@ -143,11 +144,13 @@ class Scenario:
 
     def run_for(self, seconds: float) -> None:
         """Let so much virtual time pass."""
+        __tracebackhide__ = True
         self._drive(lambda: self._led.kernel.run_for(seconds))
 
     def run_until(self, predicate: Callable[[], T], within_s: float = 60.0, what: str = "") -> T:
         """Let time pass until the predicate, asked every 0.05 s, yields something true; returns
         that. Raises NotReached, which calls it `what`."""
+        __tracebackhide__ = True
         until_s = self.now_s + within_s
         while not (found := predicate()):
             left_s = until_s - self.now_s
@@ -200,6 +203,7 @@ class Scenario:
     def submit(self, job: Job, within_s: float = 30.0) -> str:
         """Submit a job: a JobSpec, a RoleSpec, a mapping, or the path of a job file. Time passes
         until it is decided; returns its name. Raises RequestFailed."""
+        __tracebackhide__ = True
         spec = spec_of(job)
         self.ask(ev.JobSubmitted(spec), within_s)
         return spec.name
@@ -223,6 +227,7 @@ class Scenario:
     def ask(self, event: ev.AnyEvent, within_s: float = 30.0) -> int:
         """Anything that a client may ask; its actor becomes a tag of the simulator's. Returns the
         log index of the decision. Raises RequestFailed."""
+        __tracebackhide__ = True
         return self._run(self._led.ask(event, within_s)).index
 
     # Parts by name
@@ -287,18 +292,21 @@ class Scenario:
     def heal(self) -> None:
         """End every fault, drawn or made: links, disks and clocks are well, what was killed or
         without power is started. A little time passes."""
+        __tracebackhide__ = True
         self._run(self._led.heal())
 
     def settle(self, within_s: float = QUIET_S) -> None:
         """Heal, then let time pass until what was promised has come about: servers level, hosts up,
         what fits run to its end, and truth and state agree. Hosts in drain or quarantine are
         returned, as by an operator. Raises Violation, of liveness when it takes too long."""
+        __tracebackhide__ = True
         self._run(self._led.settle(within_s))
 
     def check(self) -> None:
         """Raise a Violation of anything that can be judged now. Most is checked all the time:
         the invariants of the state after every entry, one history on all servers, raft, what truly
         happens to processes, what clients were told."""
+        __tracebackhide__ = True
         self._drive(self._led.check)
 
     # What happened
@@ -365,12 +373,14 @@ class Scenario:
         return self._world
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        __tracebackhide__ = True
         try:
             return self._drive(lambda: self._led.kernel.run_until(work))
         finally:
             work.close()
 
     def _drive(self, work: Callable[[], T]) -> T:
+        __tracebackhide__ = True
         if self._closed:
             raise RuntimeError("the world is over; look at what happened, or make a new one")
         if self._broken is not None:

@@ -113,5 +113,5 @@ def weights_of(faults: Iterable[str]) -> dict[str, int]:
     words = tuple(faults)
     found = WorldOptions(faults=words or ("none",)).problems([*INJECT, SITE_CRASH], ())
     if found:
-        raise ValueError("; ".join(found))
+        raise ValueError("; ".join(found).replace("--faults", "faults"))
     return dict.fromkeys(chosen_faults(words, INJECT), 1)
