@@ -191,8 +191,7 @@ async def _freeze(hosts: SimHosts, rng: random.Random) -> bool:
 
 @_fault("host.gone", 1)
 async def _gone(hosts: SimHosts, rng: random.Random) -> bool:
-    """A machine is taken away for good, as long as others are left; whoever finds it lost may
-    remove it. Once all is healed another takes its place under its name, with its old disk."""
+    """A machine is taken away until all is healed; whoever finds its host lost may remove it."""
     powered = _powered(hosts)
     if len(powered) < 3:
         return False
