@@ -12,6 +12,7 @@ from coord_sim.mutants import hunting, surgery
 from coord_sim.mutants.catalogue import MUTANTS
 from coord_sim.mutants.finders import FINDERS, CoreWalk, Hunt
 from coord_sim.mutants.hunting import Assignment, Hunted, Plan
+from coord_sim.mutants.known import KNOWN
 from coord_sim.mutants.mutant import Edit, Mutant, Reach
 from coord_sim.mutants.scores import verdicts
 from coord_sim.mutants.surgery import OutOfDate, applied, function_at, operated
@@ -220,3 +221,12 @@ def test_an_incident_taken_apart_gives_a_mutant_away() -> None:
     assert found.broken == "an exclusive task runs once"
     whole = Mutant(name="whole", guard="-", breaks="-", reach=(Reach.EXPLORE,))
     assert FINDERS[Reach.EXPLORE].hunt(whole, 1, 1.5).broken == ""
+
+
+def test_what_is_known_fits_the_catalogue() -> None:
+    """A mutant that is known to be found is found by who may reach it, and most are known."""
+    for name, known in KNOWN.items():
+        assert known.finder in MUTANTS[name].reach
+        assert not MUTANTS[name].survives
+    of_the_core = [mutant for mutant in MUTANTS.values() if Reach.CORE in mutant.reach]
+    assert sum(mutant.name in KNOWN for mutant in of_the_core) >= 0.9 * len(of_the_core)

@@ -272,8 +272,12 @@ def _resize(world: World, machine: Machine) -> None:
     if not world.state.jobs:
         return
     job = world.rng.choice(list(world.state.jobs.values()))
-    done = [gang.job for gang in world.state.gangs.values() if gang.succeeded == gang.size > 0]
-    if done and world.rng.random() < 0.3:
+    done = [
+        gang.job
+        for gang in world.state.gangs.values()
+        if gang.phase == GangPhase.RUNNING and gang.succeeded == gang.size
+    ]
+    if done and world.rng.random() < 0.7:
         job = world.state.jobs[world.rng.choice(done)]
     role = world.rng.choice(job.spec.roles)
     for _ in range(world.rng.choice((1, 1, 2))):
