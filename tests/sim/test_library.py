@@ -16,6 +16,7 @@ from coord.cli.jobfile import JobFileError
 from coord.model.decisions import GangSucceeded, TasksPlaced
 from coord.model.entities import DrainState, HostStatus, JobStatus
 from coord.model.events import HostRegistered, JobSubmitted, TaskExited
+from coord.model.settings import Settings
 from coord.model.spec import RoleSpec
 from coord.store.incident import IncidentReader
 
@@ -252,13 +253,22 @@ def test_any_error_in_the_block_tells_its_seed() -> None:
         ({"nodes": 0}, "nodes is 0; it must be 1 to 7"),
         ({"hosts": 65}, "hosts is 65"),
         ({"network": "bad"}, "network is 'bad'; it must be one of orderly, delays, chaos"),
-        ({"faults": "host.nonsense"}, "host.nonsense"),
+        ({"faults": "host.nonsense"}, "faults names 'host.nonsense'; there are agent, "),
+        ({"settings": Settings(lease_ms=10)}, "settings: .*must grow in this order"),
     ],
 )
 def test_options_are_checked(options: dict[str, object], words: str) -> None:
     """Before anything begins."""
     with pytest.raises(ValueError, match=words):
         world(1, **options)
+
+
+def test_settings_are_those_of_the_cluster() -> None:
+    """A short lease loses a host sooner than the usual one does."""
+    short = Settings(lease_ms=3_000, heartbeat_ms=500, suspect_ms=1_500)
+    with world(14, settings=short) as w:
+        w.host("h1").power_off()
+        w.run_until(lambda: w.state.hosts["h1"].status == HostStatus.LOST, 8)
 
 
 def test_a_world_is_for_plain_functions() -> None:

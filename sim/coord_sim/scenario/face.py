@@ -15,6 +15,7 @@ from coord.core.state import LIVE_HOST, State
 from coord.model import events as ev
 from coord.model.entities import Job as JobRow
 from coord.model.entry import Recorded
+from coord.model.settings import Settings
 from coord_sim.kernel import Deadlock, Livelock, Trace
 from coord_sim.scenario.handles import HostHandle, RankHandle, ServerHandle
 from coord_sim.scenario.jobs import Job, spec_of
@@ -35,7 +36,7 @@ from coord_sim.world.run import (
     scratch_directory,
 )
 from coord_sim.world.swarm import Climate
-from coord_sim.world.world import QUIET_S
+from coord_sim.world.world import QUIET_S, SETTINGS
 
 T = TypeVar("T")
 LOOK_S = 0.05
@@ -52,6 +53,7 @@ def world(
     disk: str = "fast",
     faults: str | Iterable[str] = (),
     fault_gap_s: float = 5.0,
+    settings: Settings = SETTINGS,
     record: bool = False,
 ) -> Scenario:
     """A cluster of `nodes` servers and `hosts` hosts `h1`, `h2`, ... with our agent and so many
@@ -60,8 +62,9 @@ def world(
     `network` is `orderly`, `delays` or `chaos`, `disk` (of servers) `fast`, `slow` or `uneven`.
     `faults` befall it at random, one every `fault_gap_s` virtual seconds in the mean, until
     `heal` or `settle`: names and families as in `coordctl sim run --faults`, in one text or many,
-    e.g. `host.cut`, `all,-disk`; none unless given. `record` keeps the whole trace, and in it what
-    was logged. ValueError: an argument is unknown or out of range.
+    e.g. `host.cut`, `all,-disk`; none unless given. `settings` are the cluster's; unless given a
+    lease is 10 s and a fence 2 s. `record` keeps the whole trace, and in it what was logged.
+    ValueError: an argument is unknown or out of range.
     """
     words = split_words(faults) if isinstance(faults, str) else tuple(faults)
     _check_range("nodes", nodes, 1, 7)
@@ -69,11 +72,13 @@ def world(
     _check_range("devices", devices, 0, 64)
     _check_word("network", network, ("orderly", "delays", "chaos"))
     _check_word("disk", disk, ("fast", "slow", "uneven"))
+    if settings.problems():
+        raise ValueError(f"settings: {'; '.join(settings.problems())}")
     climate = Climate(
         nodes=nodes, hosts=0, jobs=0, clients=0, devices=devices, network=network, disk=disk,
         fault_gap_s=fault_gap_s, request_gap_s=1.0, faults=weights_of(words),
     )  # fmt: skip
-    return Scenario(seed, climate, hosts, record=record)
+    return Scenario(seed, climate, hosts, settings, record=record)
 
 
 class Scenario:
@@ -84,8 +89,11 @@ class Scenario:
     events.
     """
 
-    def __init__(self, seed: int, climate: Climate, hosts: int, *, record: bool = False) -> None:
+    def __init__(
+        self, seed: int, climate: Climate, hosts: int, settings: Settings, *, record: bool = False
+    ) -> None:
         self.seed = seed
+        self._settings = settings
         self._climate = climate
         self._hosts = hosts
         self._trace: Trace = RecordingTrace() if record else Trace(keep=KEPT_LINES)
@@ -103,7 +111,7 @@ class Scenario:
             directory = self._within.enter_context(scratch_directory(self.seed))
             self._within.enter_context(logs_to(self._trace))
             self._within.enter_context(no_collector())
-            self._world = LedWorld(self.seed, self._climate, directory, self._trace)
+            self._world = LedWorld(self.seed, self._climate, directory, self._trace, self._settings)
             self._run(self._world.begin())
             for number in range(1, self._hosts + 1):
                 self.add_host(f"h{number}", devices=self._climate.devices)

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from coord.model.events import AnyEvent
+from coord.model.settings import Settings
 from coord_sim.kernel import Trace
 from coord_sim.scenario.own_worker import OwnRank, Shelf, WorkerMain
 from coord_sim.scenario.telling import RequestFailed
@@ -29,8 +30,11 @@ QUIET_AT_LEAST_S = 0.5
 class LedWorld(World):
     """What `World` is made of, for a scenario to drive."""
 
-    def __init__(self, seed: int, climate: Climate, directory: str, trace: Trace) -> None:
-        super().__init__(seed, WorldOptions(nodes=climate.nodes), climate, directory, trace)
+    def __init__(
+        self, seed: int, climate: Climate, directory: str, trace: Trace, settings: Settings
+    ) -> None:
+        options = WorldOptions(nodes=climate.nodes)
+        super().__init__(seed, options, climate, directory, trace, settings)
         self.programs: dict[str, WorkerMain] = {}
         """By `job/role`, `role`, or `@host`; the first of these that is there counts."""
         self.shelf: Shelf = {}

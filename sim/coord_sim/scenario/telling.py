@@ -47,8 +47,8 @@ class ToldViolation(Violation):
             lines.append("  the last events:")
             lines += [f"    {line}" for event in self.events for line in event.splitlines()]
         lines.append(
-            "  w.export('incident.log') writes the log for `coordctl replay incident.log` and "
-            "`coordctl sim explore incident.log`"
+            "  w.export('incident.log'), or pytest's --sim-artefacts DIR, writes the log for "
+            "`coordctl replay` and `coordctl sim explore`"
         )
         return "\n".join(lines)
 
