@@ -208,6 +208,8 @@ def test_a_file_that_cannot_be_read_is_named(recording: Path) -> None:
             ["--schedule", '{"changes":[{"type":"Drop","at":99}]}'],
             "at of Drop is 99; the log has positions 0 to 34",
         ),
+        (["--html", "absent/page.html"], "cannot be written: absent is no directory"),
+        (["--out", "incident.log/below"], "--out incident.log/below: Not a directory"),
         (["--out", "."], ". holds files; give another directory, or --force"),
     ],
 )

@@ -16,6 +16,7 @@ from coord.cli.wording import count_text
 from coord.cli.wrapping import colour_wanted, terminal_width
 from coord.store.incident_errors import IncidentError
 from coord_sim.cli.durations import Duration, duration_text
+from coord_sim.cli.parameters import Page
 from coord_sim.cli.search_line import SearchLine
 from coord_sim.cli.searching import STRATEGIES, Executions, searching
 from coord_sim.explore.cluster import in_cluster
@@ -74,7 +75,7 @@ Exit codes:
     show_default=True,
     help="Of a longer log, take apart so many entries: those with the most failures.",
 )
-@click.option("--html", type=click.Path(dir_okay=False, writable=True), help="Write a page.")
+@click.option("--html", type=Page(), help="Write a page.")
 @click.option("--out", type=click.Path(file_okay=False), help="Write each finding's files here.")
 @click.option("--force", is_flag=True, help="Write into --out though it is there already.")
 @click.option(
@@ -166,6 +167,10 @@ def _directory(out: str | None, force: bool) -> Path | None:
     directory = Path(out)
     if directory.exists() and any(directory.iterdir()) and not force:
         raise BadInput(f"{out} holds files; give another directory, or --force to write into it")
+    try:  # Now: what was found must not be lost because it cannot be written.
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"--out {out}: {error.strerror}") from error
     return directory
 
 
