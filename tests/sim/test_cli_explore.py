@@ -131,6 +131,18 @@ def test_an_interrupted_search_tells_what_it_found(
     assert "1. candidate: a task that runs on a plan" in result.stdout
 
 
+def test_ctrl_c_while_the_file_is_read_says_so(
+    recording: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "read_span", interrupted)
+    result = explore("incident.log")
+    assert result.exit_code == Exit.INTERRUPTED
+    assert result.stderr == "coordctl: interrupted while incident.log was read; nothing was tried\n"
+
+
 def test_a_search_that_raises_tells_what_it_found(
     planted: None, flips: None, recording: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -193,8 +193,14 @@ def _read(file: str, span: int, first: int, last: int, line: SearchLine) -> Span
         )
     except (IncidentError, IncidentUnfit) as error:
         raise Failure(str(error)) from error
+    except KeyboardInterrupt:
+        raise _NothingTried(f"interrupted while {file} was read; nothing was tried") from None
     finally:
         line.clear()
+
+
+class _NothingTried(Failure):
+    exit_code = int(Exit.INTERRUPTED)
 
 
 def _exploration(
