@@ -28,10 +28,13 @@ def test_other():
 
 @pytest.fixture(autouse=True)
 def _settings(request: pytest.FixtureRequest) -> None:
-    """What another plugin wants to be told."""
+    """What one other plugin wants to be told, and without one that takes long to load."""
     if "pytester" in request.fixturenames:
         suite: pytest.Pytester = request.getfixturevalue("pytester")
-        suite.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
+        suite.makeini(
+            "[pytest]\nasyncio_default_fixture_loop_scope = function\n"
+            "addopts = -p no:hypothesispytest\n"
+        )
 
 
 def failures(result: pytest.RunResult) -> list[str]:
