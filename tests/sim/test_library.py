@@ -15,7 +15,7 @@ from coord_sim.world.ground_truth import ONE_OWNER
 from coord.cli.jobfile import JobFileError
 from coord.model.decisions import GangSucceeded, TasksPlaced
 from coord.model.entities import DrainState, HostStatus, JobStatus
-from coord.model.events import HostRegistered, JobSubmitted, TaskExited
+from coord.model.events import HostRegistered, JobSubmitted, LaunchFailed, TaskExited
 from coord.model.settings import Settings
 from coord.model.spec import RoleSpec
 from coord.store.incident import IncidentReader
@@ -298,3 +298,55 @@ def test_the_public_names_are_there_and_lazy() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert done.stdout.strip() == "['coord_sim.pytest_plugin']", done.stderr
+
+
+def test_every_fault_has_its_end() -> None:
+    """Whatever a test does to hosts, servers, ranks and network, `settle` undoes."""
+    with world(15, hosts=3, devices=1) as w:
+        w.submit(job("train", steps=60, replicas=3))
+        w.run_until(lambda: len(w.ranks()) == 3, 30)
+        w.host("h1").freeze(1.0)
+        w.host("h2").cut_ranks()
+        w.slow("h3", 0.5)
+        w.rank("train/trainer/0").slow(4.0)
+        w.run_for(2.0)
+        w.host("h2").mend()
+        w.server(1).isolate()
+        w.server(2).jump_clock(-5_000)
+        w.server(3).pause()
+        w.run_for(5.0)
+        w.server(3).resume()
+        w.host("h3").fill_disk()
+        for rank in w.ranks("train"):
+            rank.make_unkillable()
+        w.server(2).fill_disk()
+        w.run_for(10.0)
+        w.settle()
+        assert w.job("train").status == JobStatus.COMPLETED
+
+
+def test_a_launch_fails_as_it_is_told_to() -> None:
+    """Once, with its words; the next one works."""
+    with world(16, hosts=1) as w:
+        w.host("h1").fail_launch("no such program", user_error=True)
+        w.submit(job("train", steps=4))
+        w.settle()
+        (failed,) = w.events(LaunchFailed)
+        assert (failed.error, failed.user_error) == ("no such program", True)
+        assert w.job("train").status == JobStatus.COMPLETED
+
+
+def test_two_worlds_at_once_do_not_meet() -> None:
+    """Taking turns they live as each would alone."""
+
+    def alone(seed: int) -> str:
+        with world(seed, network="chaos", faults="all") as w:
+            w.run_for(6.0)
+            return w.digest
+
+    digests = [alone(1), alone(2)]
+    with world(1, network="chaos", faults="all") as w, world(2, network="chaos", faults="all") as v:
+        for _ in range(12):
+            w.run_for(0.5)
+            v.run_for(0.5)
+        assert [w.digest, v.digest] == digests

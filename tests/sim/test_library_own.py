@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import subprocess
 import sys
@@ -361,3 +362,29 @@ def test_a_seed_is_a_seed_with_an_agent_of_ones_own_under_any_hash_seed() -> Non
     first = told("0")
     assert len(first.strip()) == 32
     assert told("77") == first
+
+
+def test_an_agent_that_was_killed_leaves_nothing_to_the_collector() -> None:
+    """Its nested blocks are closed from within when the world is taken apart: nothing of it speaks
+    up afterwards."""
+    heard: list[object] = []
+
+    async def nested(context: AgentContext) -> None:
+        async with context.agent() as agent, asyncio.TaskGroup() as group:
+            group.create_task(asyncio.sleep(1_000))
+            await agent.register()
+            async for _ in agent.plans():
+                await asyncio.sleep(0.1)
+
+    before, sys.unraisablehook = sys.unraisablehook, heard.append
+    try:
+        with world(15, hosts=0, nodes=1) as w:
+            host = w.add_host("mine", agent=nested)
+            w.run_for(5.0)
+            host.kill_agent(1.0)
+            w.run_for(5.0)
+        del w, host
+        gc.collect()
+    finally:
+        sys.unraisablehook = before
+    assert heard == []
