@@ -17,6 +17,7 @@ import msgspec
 from coord_sim.mutants.catalogue import MUTANTS
 from coord_sim.mutants.finders import FINDERS
 from coord_sim.mutants.mutant import Mutant, Reach
+from coord_sim.world.scratch import remove_scratch
 
 import coord
 
@@ -171,8 +172,10 @@ def _begin() -> None:
 
 
 def _end(pool: ProcessPoolExecutor) -> None:
-    """At once: a hunt has nothing to tidy up that matters to anybody."""
+    """At once: a hunt has nothing to tidy up but its scratch directory, which names its pid."""
     processes = list((pool._processes or {}).values())
     pool.shutdown(wait=False, cancel_futures=True)
     for process in processes:
         process.kill()
+        process.join()
+        remove_scratch(process.pid or 0)
