@@ -6,7 +6,8 @@ import time
 
 from coord_sim.kernel import Trace
 from coord_sim.world.options import ALL, NONE, WorldOptions
-from coord_sim.world.run import climate_of, logs_to, no_collector, scratch_directory
+from coord_sim.world.run import climate_of, logs_to, no_collector
+from coord_sim.world.scratch import scratch_directory
 from coord_sim.world.world import World
 
 from tests.bench.figures import Figure, reference_s

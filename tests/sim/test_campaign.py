@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
+from coord_sim.world import campaign as campaigns
 from coord_sim.world.campaign import ENDS, Plan, Progress, Result, run_campaign
 from coord_sim.world.options import WorldOptions
+from coord_sim.world.scratch import remove_scratch
 
 from tests.sim.fake_runs import HERE
 
@@ -85,3 +92,33 @@ def test_ctrl_c_keeps_what_was_found() -> None:
     result = run_campaign(plan, tell)
     assert result.interrupted
     assert [outcome.seed for outcome in result.outcomes] == [1, 2, 3]
+
+
+KILLED_AT_WORK = """
+import os, signal
+from coord_sim.world.scratch import scratch_directory
+with scratch_directory(7) as directory:
+    print(directory, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_process_left_in_memory_is_removed() -> None:
+    """Nobody else would do it, and memory is what it takes."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED_AT_WORK], stdout=subprocess.PIPE, text=True
+    )
+    said, _ = process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    directory = Path(said.strip())
+    assert directory.is_dir()
+    remove_scratch(process.pid)
+    assert not directory.exists()
+
+
+def test_a_campaign_removes_what_its_processes_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the one that died, of the one that came for it, and of the other."""
+    pids: list[int] = []
+    monkeypatch.setattr(campaigns, "remove_scratch", pids.append)
+    campaign("deadly", keep_going=True, seeds=6)
+    assert len(pids) == len(set(pids)) == 3

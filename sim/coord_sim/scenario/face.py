@@ -33,8 +33,8 @@ from coord_sim.world.run import (
     RecordingTrace,
     logs_to,
     no_collector,
-    scratch_directory,
 )
+from coord_sim.world.scratch import scratch_directory
 from coord_sim.world.swarm import Climate
 from coord_sim.world.world import QUIET_S, SETTINGS
 

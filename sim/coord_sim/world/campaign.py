@@ -18,6 +18,7 @@ import msgspec
 
 from coord_sim.world.options import WorldOptions
 from coord_sim.world.outcome import Outcome, added
+from coord_sim.world.scratch import remove_scratch
 
 RUN_SEED = "coord_sim.world.run:run_seed"
 LOOK_S = 0.2
@@ -214,6 +215,7 @@ class _Worker:
             encoded, cpu_s = self.connection.recv()
         except (EOFError, ConnectionError):
             self._process.join()
+            remove_scratch(self._process.pid or 0)
             code = self._process.exitcode
             self._start()
             return self._broken(seed, f"the process that ran it died with exit code {code}"), 0.0
@@ -229,9 +231,10 @@ class _Worker:
         return self._broken(seed, f"it was still running after {self._plan.hung_s:g} s")
 
     def end(self) -> None:
-        """At once: a run has nothing to tidy up but files in memory, which it names by its pid."""
+        """At once: a run has nothing to tidy up but its scratch directory, which names its pid."""
         self._process.kill()
         self._process.join()
+        remove_scratch(self._process.pid or 0)
         self.connection.close()
 
     def _start(self) -> None:

@@ -6,8 +6,6 @@ import contextlib
 import gc
 import logging
 import os
-import shutil
-import tempfile
 import traceback
 from collections.abc import Iterator
 from typing import Any
@@ -21,6 +19,7 @@ from coord_sim.world.artefacts import Recording
 from coord_sim.world.faults import INJECT
 from coord_sim.world.options import WorldOptions
 from coord_sim.world.outcome import Outcome, Violation
+from coord_sim.world.scratch import scratch_directory
 from coord_sim.world.swarm import Climate, draw_climate
 from coord_sim.world.world import World
 
@@ -100,17 +99,6 @@ def _told(error: BaseException) -> str:
     ]
     notes = getattr(error, "__notes__", [])
     return "\n".join([f"{type(error).__name__}: {error}", *notes, *where])
-
-
-@contextlib.contextmanager
-def scratch_directory(seed: int) -> Iterator[str]:
-    """A real directory for snapshot files, in memory if there is such a place."""
-    memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
-    directory = tempfile.mkdtemp(prefix=f"coord-sim-{os.getpid()}-{seed}-", dir=memory)
-    try:
-        yield directory
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 @contextlib.contextmanager
