@@ -48,6 +48,9 @@ class Climate(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of each server's wall clock at the start."""
     snapshot_entries: int = 200
     keep_entries: int = 20
+    """Commands that stay in the log behind a snapshot."""
+    readable_entries: int = 0
+    """Entries that stay readable; 0 for all."""
 
     def line(self) -> str:
         """The climate in one line, for whoever compares runs."""
@@ -57,8 +60,10 @@ class Climate(msgspec.Struct, frozen=True, omit_defaults=True):
             f"network {self.network}",
             f"disk {self.disk}",
             f"a request every {self.request_gap_s:g} s",
-            f"snapshots every {self.snapshot_entries} commands",
+            f"snapshots every {self.snapshot_entries} commands, of which {self.keep_entries} stay",
         ]
+        if self.readable_entries:
+            parts.append(f"{self.readable_entries} entries stay readable")
         if any(self.skews_ms):
             parts.append(f"clocks off by {', '.join(str(skew) for skew in self.skews_ms)} ms")
         if self.faults:
@@ -101,6 +106,7 @@ def draw_climate(
         skews_ms=tuple(skews_ms) if skewed and faults else (),
         snapshot_entries=weather.choice((20, 60, 200, 100_000)),
         keep_entries=weather.choice((2, 5, 20, 200)),
+        readable_entries=weather.choice((0, 0, 100, 600)),
     )
 
 

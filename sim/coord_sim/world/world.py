@@ -358,6 +358,6 @@ def _timings(climate: Climate) -> ClusterTimings:
             read_retry_s=1.0,
             keep_s=8.0,
         ),
-        retention=Retention(max_entries=600, max_bytes=0),
+        retention=Retention(max_entries=climate.readable_entries, max_bytes=0),
         snapshot_entries=climate.snapshot_entries,
     )
