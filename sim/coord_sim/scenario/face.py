@@ -9,10 +9,11 @@ import random
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from coord.core.state import LIVE_HOST, State
 from coord.model import events as ev
+from coord.model.decisions import AnyDecision
 from coord.model.entities import Job as JobRow
 from coord.model.entry import Recorded
 from coord.model.settings import Settings
@@ -334,7 +335,13 @@ class Scenario:
         """The whole log with what was decided, entry 1 first."""
         return list(self._led.state_checks.records)
 
-    def events(self, kind: type[T] | None = None) -> list[T]:
+    @overload
+    def events(self) -> list[ev.AnyEvent]: ...
+
+    @overload
+    def events(self, kind: type[T]) -> list[T]: ...
+
+    def events(self, kind: type[Any] | None = None) -> list[Any]:
         """Events that were accepted, oldest first; of one type, or all."""
         found: list[Any] = [
             one.entry.event for one in self._led.state_checks.records if one.accepted
@@ -346,7 +353,13 @@ class Scenario:
         records = self._led.state_checks.records
         return [(one.entry.event, one.rejection) for one in records if one.rejection]
 
-    def decisions(self, kind: type[T] | None = None) -> list[T]:
+    @overload
+    def decisions(self) -> list[AnyDecision]: ...
+
+    @overload
+    def decisions(self, kind: type[T]) -> list[T]: ...
+
+    def decisions(self, kind: type[Any] | None = None) -> list[Any]:
         """Decisions, oldest first; of one type, or all."""
         found: list[Any] = [
             decision for one in self._led.state_checks.records for decision in one.decisions
