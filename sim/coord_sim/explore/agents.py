@@ -185,6 +185,10 @@ class Doing(msgspec.Struct):
     bury: list[str]
     report: list[tuple[str, Fact]]
 
+    @property
+    def nothing(self) -> bool:
+        return not (self.launch or self.stop or self.bury or self.report)
+
 
 def look(agent: Agent, *, fenced: bool = False) -> tuple[Agent, Doing]:
     """Everything to do now. Records of launches and stops are written; nothing else has happened

@@ -24,16 +24,36 @@ class Script:
         self.first = first
         self.last = last
         self.sequence = sequence
-        self.place = {position: at for at, position in enumerate(sequence)}
+        self.place: dict[int, int] = {}
+        """Position -> where it stands in the sequence."""
         self.before: dict[int, list[AnyChange]] = {}
         """Position -> faults that happen just before it."""
         self.after: dict[int, list[AnyChange]] = {}
         """Position -> faults that happen just after it."""
         self.copies: dict[int, list[int]] = {}
         """Position -> the events that arrive again just after it."""
-        self.dropped: dict[int, None] = {}
+        self.dropped: dict[int, bool] = {}
+        """Positions of what is lost under way."""
         self.elections: list[int] = []
         """Positions before which another leader is elected, ascending."""
+
+    def trim(self) -> None:
+        """Leave out what is as recorded at either end."""
+        struck = {**self.before, **self.after, **self.copies, **self.dropped}
+        sequence = self.sequence
+
+        def as_is(found: int, recorded: int) -> bool:
+            return found == recorded and recorded not in struck
+
+        begin, end = 0, len(sequence)
+        while end > begin and as_is(sequence[end - 1], self.last - 1):
+            end -= 1
+            self.last -= 1
+        while begin < end and as_is(sequence[begin], self.first):
+            begin += 1
+            self.first += 1
+        self.sequence = sequence[begin:end]
+        self.place = {position: at for at, position in enumerate(self.sequence)}
 
     def terms_gained(self, position: int) -> int:
         """By how much the term of that event is higher than it was recorded."""
@@ -59,7 +79,7 @@ def script_of(schedule: Schedule, order: PartialOrder, size: int) -> Script:
     script = Script(first, last, sequence)
     for change in schedule.changes:
         if isinstance(change, Drop):
-            script.dropped[change.at] = None
+            script.dropped[change.at] = True
         elif isinstance(change, Duplicate):
             script.copies.setdefault(change.again_after, []).append(change.at)
         elif isinstance(change, LeaderChange):
@@ -67,6 +87,7 @@ def script_of(schedule: Schedule, order: PartialOrder, size: int) -> Script:
         elif not isinstance(change, Flip | Delay | Reorder):
             script.before.setdefault(change.at, []).append(change)
     script.elections.sort()
+    script.trim()
     return script
 
 
@@ -79,7 +100,7 @@ def _elect(script: Script, change: LeaderChange) -> None:
     script.before.setdefault(change.at, []).append(change)
     script.elections.append(change.at)
     if change.in_flight is InFlight.LOST:
-        script.dropped[change.at] = None
+        script.dropped[change.at] = True
 
 
 def _check(change: AnyChange, size: int) -> None:

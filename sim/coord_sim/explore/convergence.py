@@ -1,34 +1,20 @@
-"""Whether an execution is back where the log was at the same place."""
+"""Whether an execution is back where the log was at the same place, or where another one was."""
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
-
-import msgspec
 
 from coord.core.state import TABLES
 
 from .agents import Agent
-from .fork import RowKey, differing, essence, meta_essence, same_meta
+from .fork import RowKey, differing, same_meta
+from .marks import heard, mark_of, orders
 from .stage import Stage
 
-_ENCODER = msgspec.msgpack.Encoder(order="deterministic")
 
-
-def same_stage(ours: Stage, theirs: Stage, dirty: dict[RowKey, None]) -> bool:
-    """Whether nothing tells the two stages apart. `dirty` holds the rows that may differ, and
-    keeps those that do."""
-    if ours.state.meta.now_ms != theirs.state.meta.now_ms:
-        # What is counted from now may differ in rows that nobody wrote.
-        for name in TABLES:
-            dirty.update(dict.fromkeys((name, key) for key in ours.state.table(name)))
-            dirty.update(dict.fromkeys((name, key) for key in theirs.state.table(name)))
-    left = differing(ours.state, theirs.state, dirty)
-    if len(left) != len(dirty):
-        dirty.clear()
-        dirty.update(dict.fromkeys(left))
-    if dirty or not same_meta(ours.state, theirs.state):
+def same_stage(ours: Stage, theirs: Stage) -> bool:
+    """Whether nothing tells the two stages apart."""
+    if not _same_rows(ours, theirs) or not same_meta(ours.state, theirs.state):
         return False
     if len(ours.agents) != len(theirs.agents):
         return False
@@ -39,36 +25,48 @@ def same_stage(ours: Stage, theirs: Stage, dirty: dict[RowKey, None]) -> bool:
     )
 
 
+def _same_rows(ours: Stage, theirs: Stage) -> bool:
+    one, other = ours.state, theirs.state
+    if one.meta.now_ms == other.meta.now_ms:
+        known = (theirs.marks.rows, theirs.marks.requests)
+        return (ours.marks.rows, ours.marks.requests) == known
+    # What is counted from now may differ in rows that nobody wrote.
+    if not same_meta(one, other):
+        return False
+    rows: dict[RowKey, None] = {}
+    for name in TABLES:
+        if len(one.table(name)) != len(other.table(name)):
+            return False
+        rows.update(dict.fromkeys((name, key) for key in one.table(name)))
+    return not differing(one, other, rows)
+
+
 def _untold(stage: Stage, agent: Agent) -> int:
     """By how much the agent's count of decided reports is ahead of the state's."""
     row = stage.state.hosts.get(agent.host)
     return agent.seq - (row.report_seq if row is not None else 0)
 
 
-def fingerprint(stage: Stage, pending: list[Any]) -> bytes:
-    """Of everything that decides what follows, as far as `same_stage` tells stages apart."""
+def fingerprint(stage: Stage, more: list[Any]) -> int:
+    """Of everything that decides what follows, `more` among it, as far as `same_stage` tells
+    stages of the same log time apart."""
     state = stage.state
-    rows = [
-        (name, key, essence(state, (name, key)))
-        for name in TABLES
-        if name != "requests"
-        for key in sorted(state.table(name))
-    ]
-    known = [
-        (
-            name,
-            agent.registered,
-            agent.incarnation,
-            agent.outbox,
-            _untold(stage, agent),
-            sorted(agent.records.items()),
-            sorted((task, sorted(said.sent)) for task, said in agent.reported.items()),
-            sorted(agent.burying),
-        )
-        for name, agent in sorted(stage.agents.items())
-    ]
-    whole = (rows, meta_essence(state), known, stage.memory, pending)
-    return hashlib.blake2b(_ENCODER.encode(whole), digest_size=16).digest()
+    meta = state.meta
+    since_ms = meta.now_ms - meta.settings.breaker_window_ms
+    whole = (
+        stage.marks.rows,
+        stage.agent_marks.of(stage.agents, state),
+        stage.memory_mark.of(stage.memory),
+        stage.settings_mark.of(meta.settings),
+        meta.cluster,
+        meta.logic_version,
+        meta.frozen,
+        max(meta.evictions_allowed_until_ms, meta.now_ms),
+        [at_ms for at_ms in meta.recent_losses_ms if at_ms > since_ms],
+        heard(state),
+        more,
+    )
+    return mark_of(whole)
 
 
 def same_agent(ours: Agent, theirs: Agent) -> bool:
@@ -83,12 +81,5 @@ def same_agent(ours: Agent, theirs: Agent) -> bool:
         and ours.reported == theirs.reported
         and ours.withheld == theirs.withheld
         and ours.burying == theirs.burying
-        and _orders(ours) == _orders(theirs)
+        and orders(ours) == orders(theirs)
     )
-
-
-def _orders(agent: Agent) -> list[tuple[str, str]]:
-    """What the plan orders. Details of an order are in the rows that it was made of."""
-    if agent.plan is None:
-        return []
-    return [(order.task, order.action) for order in agent.plan.tasks]

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import heapq
 
-from msgspec.structs import replace
-
+from coord.core.invariants import INVARIANTS
 from coord.core.machine import apply, next_due_ms
 from coord.model.decisions import HostLost
 from coord.model.entry import Entry, Origin, Recorded
@@ -21,12 +20,12 @@ from coord.model.events import AnyEvent, ClockAdvanced
 
 from . import convergence, faults
 from .changes import script_of
-from .fork import RowKey, changed_rows
+from .fork import changed_rows
 from .healing import heal
 from .incident import Incident
 from .judge import DECIDED_ONCE, RESTORED_SAME, Broken, Sight
 from .playing import play
-from .reacting import FIRES, Reacting
+from .reacting import FIRES, Pending, Reacting
 from .recording import Recording
 from .run import Run, Violation
 from .schedule import Schedule, SnapshotRestore
@@ -36,9 +35,9 @@ __all__ = ["Execution", "Explored", "Run", "Violation", "execute"]
 
 ENTRIES_LIMIT = 20_000
 """Entries beyond those of the log that an execution may take; more would be a loop."""
-KNOWN_EVERY = 8
-"""Entries of the log between two looks at whether another execution was here before."""
-KNOWN_LIMIT = 100_000
+HOSTS_PER_LOOK = 64
+"""With so many hosts more it is looked one entry less often whether another execution was here."""
+KNOWN_LIMIT = 300_000
 """Places that are remembered."""
 FOLLOWED = 64
 """Entries that a restored server is compared for."""
@@ -52,7 +51,7 @@ class Explored:
         self.recording = Recording(incident)
         self.baseline = Baseline(self.recording)
         self.order = self.recording.order
-        self.known: dict[bytes, int] = {}
+        self.known: dict[int, int] = {}
         """Where executions were that came to a good end, and how many of the log's entries they
         used as they were from there on."""
 
@@ -66,6 +65,10 @@ def execute(explored: Explored | Incident, schedule: Schedule, *, to_the_end: bo
     if isinstance(explored, Incident):
         explored = Explored(explored)
     return Execution(explored, schedule, to_the_end=to_the_end).run()
+
+
+def _when(pending: Pending) -> tuple[int, int]:
+    return pending[:2]
 
 
 class _Stopped(Exception):
@@ -85,11 +88,10 @@ class Execution(Reacting):
         self.to_the_end = to_the_end
         self.prefix = recording.records[: self.script.first]
         self.applied: list[Recorded] = []
-        self.dirty: dict[RowKey, None] = {}
         self.decided_here: dict[tuple[str, int, int], None] = {}
         self.delivered: dict[int, Entry] = {}
         """What became of the log's events: position -> the entry here."""
-        self.visited: list[tuple[bytes, int]] = []
+        self.visited: list[tuple[int, int]] = []
         self.cursor = 0
         """Place in the script's sequence."""
         self.natural = self.script.last
@@ -104,6 +106,7 @@ class Execution(Reacting):
         self.consumed = self.script.first
         self.converged_at: int | None = None
         changes = schedule.changes
+        self.every = 1 + len(self.state.hosts) // HOSTS_PER_LOOK
         self.restoring = len(changes) == 1 and isinstance(changes[0], SnapshotRestore)
 
     def run(self) -> Run:
@@ -134,43 +137,58 @@ class Execution(Reacting):
                 continue
             if self._tick_before(arrival_ms):
                 continue
-            for change in self.script.before.pop(position, ()):
-                faults.strike(self, change)
-                self.settle()
-            self.now_ms = max(self.now_ms, arrival_ms)
-            self._step()
-            if position not in self.script.dropped:
-                play(self, position)
+            if self.pending_faults():
+                self._with_faults(position, arrival_ms)
             else:
-                faults.drop(self, position)
-            self.settle()
-            for change in self.script.after.pop(position, ()):
-                faults.strike(self, change)
+                self.now_ms = max(self.now_ms, arrival_ms)
+                self._step()
+                play(self, position)
                 self.settle()
-            for copied in self.script.copies.pop(position, ()):
-                faults.repeat(self, copied)
-                self.settle()
-            if self._converged() or self._known():
+            if not self.pending_faults() and (self._converged() or self._known()):
                 return
         heal(self)
+
+    def _with_faults(self, position: int, arrival_ms: int) -> None:
+        """Let the log's event happen with what strikes before, upon and after it."""
+        script = self.script
+        for change in script.before.pop(position, ()):
+            faults.strike(self, change)
+            self.settle()
+        self.now_ms = max(self.now_ms, arrival_ms)
+        self._step()
+        if script.dropped.pop(position, False):
+            faults.drop(self, position)
+        else:
+            play(self, position)
+        self.settle()
+        for change in script.after.pop(position, ()):
+            faults.strike(self, change)
+            self.settle()
+        for copied in script.copies.pop(position, ()):
+            faults.repeat(self, copied)
+            self.settle()
 
     def _follow_restored(self) -> None:
         """A restored server gets the very entries that the others got."""
         first = self.script.first
         for change in self.script.before.pop(first, ()):
             faults.strike(self, change)
+        self._hold_invariants()
         for position in range(first, min(first + FOLLOWED, self.recording.size)):
-            record, _, broken = self.follow(position)
+            entry = self.recording.records[position].entry
+            record = apply(self.state, entry)
             self.applied.append(record)
-            if broken is not None:
-                self.breaks(broken)
             if record != self.explored.baseline.records[position]:
-                entry = record.entry
-                detail = f"entry {entry.index}, {type(entry.event).__name__}"
                 self.diverged_at = position
-                self.breaks((RESTORED_SAME, detail))
+                self.breaks((RESTORED_SAME, f"entry {entry.index}, {type(entry.event).__name__}"))
+        self._hold_invariants()
         self.converged_at = first
         self.consumed = self.recording.size
+
+    def _hold_invariants(self) -> None:
+        for sentence, check in INVARIANTS.items():
+            for offender in check(self.state):
+                self.breaks((sentence, offender))
 
     def upcoming(self) -> int | None:
         """The position of the log that comes next; None after the last."""
@@ -209,14 +227,20 @@ class Execution(Reacting):
         """Whether another execution was in the same place, and came to a good end."""
         if self.to_the_end:
             return False
-        soon = self._still_pending()
-        key = convergence.fingerprint(self, [self.natural, self.healed, soon, self._moments()])
+        key = convergence.fingerprint(self, [self._place(), self._still_pending(), self._moments()])
         rest = self.explored.known.get(key)
         if rest is None:
             self.visited.append((key, self.consumed))
             return False
         self.consumed += rest
         return True
+
+    def _place(self) -> list[object]:
+        """How far the log has come, and what of it is still to arrive in another order."""
+        script, term = self.script, self.state.meta.term
+        left = script.sequence[self.cursor :]
+        terms = [term, *script.elections] if left else [term - script.terms_gained(self.natural)]
+        return [self.natural, self.healed, terms, left]
 
     def _remember(self) -> None:
         known = self.explored.known
@@ -225,23 +249,31 @@ class Execution(Reacting):
                 known[key] = self.consumed - consumed
 
     def _moments(self) -> list[object]:
-        """What is counted from now or from the log's time, and stands in no row."""
+        """What stands in no row and has to do with time."""
         now_ms = self.now_ms
         return [
             now_ms,
-            now_ms - self.state.meta.now_ms,
+            self.state.meta.now_ms,
             self.jumps,
-            sorted((host, now_ms - at_ms) for host, at_ms in self.beats.items()),
-            sorted((host, now_ms - at_ms) for host, at_ms in self.renewed.items()),
+            self._since(self.beats),
+            self._since(self.renewed),
             sorted(self.unheard),
             sorted(self.forgetful),
+            sorted(self.down.items()),
+            sorted(self.dead),
+            sorted(self.mute),
         ]
 
+    def _since(self, heard_ms: dict[str, int]) -> list[tuple[str, int]]:
+        """Whose lease may not be over; that of all others is, however long they are silent."""
+        over_ms = self.now_ms - self.state.meta.settings.lease_ms
+        return sorted([(host, at_ms) for host, at_ms in heard_ms.items() if at_ms > over_ms])
+
     def _still_pending(self) -> list[object]:
-        """What is put off, counted from now."""
+        """What is put off."""
         return [
-            (due_ms - self.now_ms, kind, host, repr(about))
-            for due_ms, _, kind, host, about in sorted(self.pending, key=lambda one: one[:2])
+            (due_ms, kind, host, about if about is None or isinstance(about, str) else repr(about))
+            for due_ms, _, kind, host, about in sorted(self.pending, key=_when)
         ]
 
     def fire_until(self, until_ms: int) -> None:
@@ -296,20 +328,22 @@ class Execution(Reacting):
         entry = Entry(
             index, state.meta.term if term is None else term, self.stamp(position), origin, event
         )
-        before = self.sight(origin.actor)
+        actor = origin.actor
+        host_before = state.hosts.get(actor[5:]) if actor.startswith("host:") else None
         record = apply(state, entry)
         changed = changed_rows(state)
         self.applied.append(record)
         self._compare(record, position)
         self._decided_once(record)
-        if any(table == "hosts" for table, _ in changed):
-            for table, key in changed:
-                if table == "hosts":
-                    self.stirred[key] = None
-        self.dirty.update(dict.fromkeys(changed))
-        slack_ms = self.jumps * state.meta.settings.max_step_ms
-        sight = replace(before, silent_ms=self._silences(record), slack_ms=slack_ms)
-        self._judge(record, changed, sight)
+        for table, key in changed:
+            if table == "hosts":
+                self.stirred[key] = None
+        if changed or record.decisions:
+            silent_ms = self._silences(record) if record.decisions else {}
+            slack_ms = self.jumps * state.meta.settings.max_step_ms
+            broken = self._judged(record, changed, Sight(host_before, silent_ms, slack_ms))
+            if broken is not None:
+                self.breaks(broken)
         return record
 
     def _decided_once(self, record: Recorded) -> None:
@@ -332,11 +366,6 @@ class Execution(Reacting):
             if isinstance(decision, HostLost)
         }
 
-    def _judge(self, record: Recorded, changed: list[RowKey], sight: Sight) -> None:
-        broken = self._judged(record, changed, sight)
-        if broken is not None:
-            self.breaks(broken)
-
     def breaks(self, broken: Broken) -> None:
         """Stop: a property does not hold after the newest entry."""
         at = len(self.prefix) + len(self.applied) - 1
@@ -352,30 +381,26 @@ class Execution(Reacting):
             entry = recorded[position].entry
             if entry.event == record.entry.event and entry.origin == record.entry.origin:
                 self.consumed += 1
-            self.dirty.update(dict.fromkeys(self.explored.baseline.changed[position]))
         if self.diverged_at is None and (at >= len(recorded) or record != recorded[at]):
             self.diverged_at = at
 
     # As recorded again
 
-    def skipped(self, position: int) -> None:
-        """The log's event did not happen here: what it changed there may be different now."""
-        self.dirty.update(dict.fromkeys(self.explored.baseline.changed[position]))
-
     def _known(self) -> bool:
-        if self.natural % KNOWN_EVERY or self.cursor < len(self.script.sequence):
-            return False
-        if self.script.before or self.script.after or self.script.copies or self.disturbed():
+        if self.natural % self.every:
             return False
         return self.known_from_here()
+
+    def pending_faults(self) -> bool:
+        """Whether the schedule has more than another order of the log's events to come."""
+        script = self.script
+        return bool(script.before or script.after or script.copies or script.dropped)
 
     def _converged(self) -> bool:
         if self.cursor < len(self.script.sequence) or self.pending or self.disturbed():
             return False
-        if self.script.before or self.script.after or self.script.copies:
-            return False
         theirs = self.explored.baseline.at(self.natural)
-        if theirs is None or not convergence.same_stage(self, theirs, self.dirty):
+        if theirs is None or not convergence.same_stage(self, theirs):
             return False
         if self.converged_at is None:
             self.converged_at = self.natural

@@ -115,12 +115,11 @@ def drop(execution: Execution, position: int) -> None:
     """The event is lost under way; whoever waits for an answer sends it again."""
     entry = execution.recording.records[position].entry
     event, actor = entry.event, entry.origin.actor
+    if isinstance(event, HeartbeatsSeen | ClockAdvanced):
+        return  # The next one says as much.
     if isinstance(event, LeaderElected):
         play(execution, position)  # There is nobody under way to lose it.
-    elif isinstance(event, HeartbeatsSeen | ClockAdvanced):
-        execution.skipped(position)
     elif isinstance(event, HostRegistered | ClusterConfigured):
-        execution.skipped(position)
         host = event.host if isinstance(event, HostRegistered) else ""
         execution.later(RETRY_MS, "replay", host, position)
     elif actor.startswith("host:"):
@@ -128,7 +127,6 @@ def drop(execution: Execution, position: int) -> None:
         play(execution, position)
         execution.losing.pop(actor[5:], None)
     else:
-        execution.skipped(position)
         execution.later(RETRY_MS, "asked again", "", (event, entry.origin))
 
 

@@ -80,13 +80,13 @@ def same_row(ours: State, theirs: State, row: RowKey) -> bool:
     if one is None or other is None:
         return False
     of = _ESSENCES[name]
-    return bool(of(ours, one) == of(theirs, other))
+    return bool(of(ours, one, ours.meta.now_ms) == of(theirs, other, theirs.meta.now_ms))
 
 
 def essence(state: State, row: RowKey) -> msgspec.Struct:
-    """What of a row that is there decides what follows."""
+    """What of a row that is there decides what follows, for states of the same log time."""
     name, key = row
-    return _ESSENCES[name](state, getattr(state, name)[key])
+    return _ESSENCES[name](state, getattr(state, name)[key], 0)
 
 
 def same_meta(ours: State, theirs: State) -> bool:
@@ -128,8 +128,7 @@ def meta_essence(state: State) -> tuple[Any, ...]:
     )
 
 
-def _host(state: State, host: Host) -> Host:
-    now_ms = state.meta.now_ms
+def _host(state: State, host: Host, now_ms: int) -> Host:
     lost_at_ms = 0
     if host.status == HostStatus.LOST and not host.fenced:
         lost_at_ms = host.lost_at_ms - now_ms
@@ -146,8 +145,7 @@ def _host(state: State, host: Host) -> Host:
     )
 
 
-def _task(state: State, task: Task) -> Task:
-    now_ms = state.meta.now_ms
+def _task(state: State, task: Task, now_ms: int) -> Task:
     ending = task.status in _ENDING
     return replace(
         task,
@@ -158,8 +156,7 @@ def _task(state: State, task: Task) -> Task:
     )
 
 
-def _gang(state: State, gang: Gang) -> Gang:
-    now_ms = state.meta.now_ms
+def _gang(state: State, gang: Gang, now_ms: int) -> Gang:
     waits = gang.phase == GangPhase.WAITING
     hang_ms = 0
     if gang.progress_ms and gang.phase not in ENDED_GANG:
@@ -176,15 +173,15 @@ def _gang(state: State, gang: Gang) -> Gang:
     )
 
 
-def _job(state: State, job: Job) -> Job:
+def _job(state: State, job: Job, now_ms: int) -> Job:
     return replace(job, submitted=0, submitted_ms=0, ended_ms=0, ended=0)
 
 
-def _checkpoint(state: State, checkpoint: Checkpoint) -> Checkpoint:
+def _checkpoint(state: State, checkpoint: Checkpoint, now_ms: int) -> Checkpoint:
     return replace(checkpoint, committed_at=0)
 
 
-def _incident(state: State, incident: Incident) -> Incident:
+def _incident(state: State, incident: Incident, now_ms: int) -> Incident:
     """What is measured of it decides nothing: only who pays, and whether it is over."""
     return Incident(
         incident=incident.incident,
@@ -201,12 +198,12 @@ def _incident(state: State, incident: Incident) -> Incident:
     )
 
 
-def _request_log(state: State, log: RequestLog) -> RequestLog:
+def _request_log(state: State, log: RequestLog, now_ms: int) -> RequestLog:
     recent = tuple(replace(request, index=0) for request in log.recent)
     return replace(log, last_used=0, recent=recent)
 
 
-_ESSENCES: dict[str, Callable[[State, Any], msgspec.Struct]] = {
+_ESSENCES: dict[str, Callable[[State, Any, int], msgspec.Struct]] = {
     "hosts": _host,
     "jobs": _job,
     "gangs": _gang,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -73,34 +73,56 @@ def _elected(execution: Execution, position: int, record: Recorded, event: Leade
 
 def _frame(execution: Execution, position: int, record: Recorded, event: HeartbeatsSeen) -> None:
     """Whoever was heard is heard, if its agent still beats; under the incarnation it has here."""
-    pairs = _pairs(execution, position, event)
-    if not pairs and event.slots:
-        execution.skipped(position)
-        return
-    slots = tuple(slot for slot, _ in pairs)
-    incarnations = tuple(incarnation for _, incarnation in pairs)
-    if (slots, incarnations) != (event.slots, event.incarnations):
-        event = replace(event, slots=slots, incarnations=incarnations)
+    if not _as_recorded(execution, position, event):
+        pairs = _pairs(execution, position, event)
+        if not pairs and event.slots:
+            return
+        slots = tuple(slot for slot, _ in pairs)
+        incarnations = tuple(incarnation for _, incarnation in pairs)
+        if (slots, incarnations) != (event.slots, event.incarnations):
+            event = replace(event, slots=slots, incarnations=incarnations)
     execution.apply(event, record.entry.origin, position, _term(execution, position, record))
-    heard(execution, pairs)
+    heard(execution, zip(event.slots, event.incarnations, strict=False))
 
 
-def heard(execution: Execution, pairs: list[tuple[int, int]]) -> None:
+def _as_recorded(execution: Execution, position: int, event: HeartbeatsSeen) -> bool:
+    """Whether every beat of the frame happens as it did, for nothing is otherwise that could matter
+    to it: most frames."""
+    recording = execution.recording
+    if execution.down or execution.dead or execution.now_ms != recording.times_ms[position]:
+        return False
+    frame = recording.frames[position]
+    if frame.absent or frame.stale:
+        return False
+    slots, agents_here = execution.state.slots, execution.agents
+    count = len(slots)
+    for slot, incarnation in zip(event.slots, event.incarnations, strict=False):
+        if slot >= count or slots[slot] != recording.host_at(slot):
+            return False
+        agent = agents_here[slots[slot]]
+        if not agent.registered or agent.incarnation != incarnation:
+            return False
+    return True
+
+
+def heard(execution: Execution, pairs: Iterable[tuple[int, int]]) -> None:
     """What agents learn from their beats having been taken, or refused."""
     state = execution.state
+    hosts, agents_here, now_ms = state.hosts, execution.agents, execution.now_ms
+    count = len(state.slots)
     for slot, incarnation in pairs:
-        if not 0 <= slot < len(state.slots):
+        if not 0 <= slot < count:
             continue
         host = state.slots[slot]
-        agent = execution.agents.get(host)
+        agent = agents_here.get(host)
         if agent is None or agent.incarnation != incarnation:
             continue
         if state.live_incarnations[slot] == incarnation:
             execution.fence(host)
-            execution.beats[host] = execution.now_ms
+            execution.beats[host] = now_ms
             execution.unheard.pop(host, None)
-            row = state.hosts[host]
-            if agent.seen != (row.incarnation, row.plan_version) or agent.outbox:
+            row = hosts[host]
+            if agent.outbox or agent.seen != (row.incarnation, row.plan_version):
                 execution.stirred[host] = None
         elif agent.registered and execution.active(host):
             execution.lose_touch(host)
@@ -144,7 +166,6 @@ def _registration(
         return
     agent = execution.agents.get(host)
     if host in execution.dead:
-        execution.skipped(position)
         return
     if agent is not None and agent.announced is not None:
         if agent.announced.boot == event.boot:
@@ -152,7 +173,6 @@ def _registration(
                 execution.put_off("replay", host, position)
                 return
             if agent.registered and position not in recording.restarts:
-                execution.skipped(position)
                 return
             execution.fence(host)
             event = _renewed(execution.agents[host], event, recording.announced.get(position, ()))
@@ -184,7 +204,6 @@ def _report(execution: Execution, position: int, record: Recorded, event: Any) -
         return
     host = _holder(execution, event)
     if host in execution.dead or host not in execution.agents:
-        execution.skipped(position)
         return
     if host in execution.down:
         execution.put_off("replay", host, position)
@@ -197,15 +216,12 @@ def _report(execution: Execution, position: int, record: Recorded, event: Any) -
     agent = execution.agents[host]
     if _comes_true(execution, position, agent, task, fact):
         if fact is Fact.STARTED and execution.gives_launch_up(host, agent.records[task]):
-            execution.skipped(position)
             return
         if fact is Fact.EXITED and host in execution.forgetful:
             event = TaskExited(host, event.incarnation, task, observed=False)
         execution.comes_true(host, task, event, position)
     elif _untold(agent, task, fact):
         execution.tell(host, task, fact, position)
-    else:
-        execution.skipped(position)
 
 
 def _honest_here(execution: Execution, record: Recorded) -> bool:
@@ -231,7 +247,6 @@ def _noise(execution: Execution, position: int, record: Recorded, event: AnyEven
         origin.incarnation,
         origin.seq,
     ):
-        execution.skipped(position)
         return
     _request(execution, position, record, event)
 
@@ -256,7 +271,6 @@ def _said(execution: Execution, position: int, event: Any, host: str) -> None:
     record = agent.records.get(task)
     real = position in execution.recording.unexplained or not task
     if not agent.registered or not (real or (record is not None and agents.alive(record))):
-        execution.skipped(position)
         return
     if (event.host, event.incarnation) != (host, agent.incarnation):
         event = replace(event, host=host, incarnation=agent.incarnation)

@@ -18,6 +18,7 @@ from coord.model.rejections import Rejection
 from . import agents
 from .agents import Agent, Doing
 from .judge import DEVICE_OWNER, EXCLUSIVE_ONCE, Broken
+from .marks import mark_of
 from .recording import REGISTRATION_MS, RETRY_MS
 from .stage import ENDS_INCARNATION, Stage, come_true
 
@@ -44,6 +45,8 @@ class Reacting(Stage):
         self.pending: list[Pending] = []
         self.stirred: dict[str, None] = {}
         """Hosts whose row or whose tasks changed: their agents look at what there is to do."""
+        self.calm: dict[str, Agent] = {}
+        """Agents as they were when there was nothing to do for them."""
         self.down: dict[str, int] = {}
         """Agents that stand still or are being restarted, and until when; their processes run."""
         self.dead: dict[str, None] = {}
@@ -87,9 +90,10 @@ class Reacting(Stage):
 
     def settle(self) -> None:
         """Let every agent that has reason to look at what there is to do, until none has."""
-        while self.stirred:
-            host = next(iter(self.stirred))
-            del self.stirred[host]
+        stirred = self.stirred
+        while stirred:
+            host = next(iter(stirred))
+            del stirred[host]
             self._look(host)
 
     def _look(self, host: str) -> None:
@@ -99,9 +103,13 @@ class Reacting(Stage):
         row = self.state.hosts[host]
         if agent.seen != (row.incarnation, row.plan_version) or agent.plan is None:
             agent = agents.obey(agent, host_plan(self.state, host))
-        agent, doing = agents.look(agent, fenced=self.lease_over(host))
-        self.agents[host] = agent
-        self._do(host, doing)
+        fenced = self.lease_over(host)
+        if fenced or self.calm.get(host) is not agent:
+            agent, doing = agents.look(agent, fenced=fenced)
+            self.agents[host] = agent
+            if doing.nothing:
+                self.calm[host] = agent
+            self._do(host, doing)
         self.flush(host)
 
     def _do(self, host: str, doing: Doing) -> None:
@@ -209,11 +217,10 @@ class Reacting(Stage):
         return not (record.order.exclusive and self.lease_over(agent.host))
 
     def lease_over(self, host: str) -> bool:
-        lease_ms = self.state.meta.settings.lease_ms
         heard_ms = self.beats.get(host)
-        if not self.recording.has_frames or heard_ms is None:
+        if heard_ms is None or not self.recording.has_frames:
             return False
-        return self.now_ms - heard_ms >= lease_ms
+        return self.now_ms - heard_ms >= self.state.meta.settings.lease_ms
 
     def gives_launch_up(self, host: str, record: TaskRecord) -> bool:
         """A fenced agent launches no exclusive task; it decides anew when it is heard again."""
@@ -224,8 +231,10 @@ class Reacting(Stage):
 
     def fence(self, host: str) -> None:
         """An agent that is back finds its exclusive tasks ended if its lease had run out."""
+        if not self.lease_over(host):
+            return
         agent = self.agents.get(host)
-        if agent is None or not self.lease_over(host):
+        if agent is None:
             return
         for task, record in sorted(agent.records.items()):
             if record.order.exclusive and agents.alive(record):
@@ -359,7 +368,7 @@ def _launched(execution: Reacting, host: str, task: str) -> None:
     told = execution.recording.told.get((task, Fact.STARTED), ())
     event: Any = execution.recording.records[told[0]].entry.event if told else None
     if event is None:
-        event = TaskStarted(host, 0, task, execution.number() % 30_000 + 2)
+        event = TaskStarted(host, 0, task, mark_of(task) % 30_000 + 2)
     execution.comes_true(host, task, event)
 
 

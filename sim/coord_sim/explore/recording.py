@@ -83,6 +83,8 @@ class Recording:
         self.announced: dict[int, tuple[TaskFound, ...]] = {}
         """By position of a registration: what its agent had to say of tasks, had it said all."""
         self.frames: dict[int, Frame] = {}
+        self.sound: dict[int, None] = {}
+        """Marks of states in which every invariant held (`watching.Watch`)."""
         self.quiet_ms = 0
         """A host of which there was no sign for longer was cut off."""
         self.late_ms = TICK_MS

@@ -32,6 +32,7 @@ from . import agents
 from .agents import Agent, Doing
 from .fork import RowKey, changed_rows, fork
 from .judge import Broken, Sight, judge, memory_of
+from .marks import AgentMarks, Kept, Marks
 from .recording import Frame, Recording
 from .watching import Watch
 
@@ -52,6 +53,10 @@ class Stage:
         """Host -> when the log last took a beat, or its registration."""
         self.memory = memory_of(state)
         self.watch = Watch(state)
+        self.marks = Marks(state)
+        self.agent_marks = AgentMarks()
+        self.memory_mark = Kept()
+        self.settings_mark = Kept()
 
     def fork(self) -> Stage:
         """A copy that goes its own way."""
@@ -67,6 +72,10 @@ class Stage:
         self.beats = other.beats.copy()
         self.memory = other.memory
         self.watch = other.watch.fork()
+        self.marks = other.marks.fork()
+        self.agent_marks = other.agent_marks.fork()
+        self.memory_mark = Kept()
+        self.settings_mark = Kept()
 
     def follow(self, position: int) -> tuple[Recorded, list[RowKey], Broken | None]:
         """Apply the log's next entry as it is, and note what its agents did."""
@@ -88,7 +97,10 @@ class Stage:
 
     def _judged(self, record: Recorded, changed: list[RowKey], sight: Sight) -> Broken | None:
         self.memory, broken = judge(self.memory, self.state, record, changed, sight)
-        return broken or self.watch.look(self.state, changed)
+        if not changed:
+            return broken
+        self.marks.note(self.state, changed)
+        return broken or self.watch.look(self.state, changed, self.marks.rows, self.recording.sound)
 
     # Agents, taken at their word
 

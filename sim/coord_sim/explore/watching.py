@@ -1,7 +1,8 @@
 """The invariants of the core after every entry, but only those that the entry can have broken.
 
 Each row that an entry wrote is compared with the one before; what changed of it tells which
-invariants to look at. One that is not listed here is looked at every time.
+invariants to look at. One that is not listed here is looked at every time. Where other executions
+were before, nothing is looked at again.
 """
 
 from __future__ import annotations
@@ -16,8 +17,12 @@ from coord.core.state import State
 
 from .fork import RowKey
 from .judge import Broken
+from .marks import derived, mark_of
 
 WATCHED = ("hosts", "jobs", "gangs", "tasks", "checkpoints")
+
+SOUND_LIMIT = 200_000
+"""States that are remembered."""
 
 _READS: dict[str, tuple[str, ...]] = {
     "_devices": ("task place", "holds"),
@@ -53,9 +58,28 @@ class Watch:
         copy._rows = {name: rows.copy() for name, rows in self._rows.items()}
         return copy
 
-    def look(self, state: State, changed: list[RowKey]) -> Broken | None:
-        """The first invariant that does not hold any more."""
-        aspects: dict[str, None] = {}
+    def look(
+        self, state: State, changed: list[RowKey], rows_mark: int, sound: dict[int, None]
+    ) -> Broken | None:
+        """The first invariant that does not hold any more. `sound` are marks of states in which
+        all of them held; this one's is added."""
+        written = self._written(state, changed)
+        if not written:
+            return None
+        mark = mark_of((rows_mark, derived(state)))
+        if mark in sound:
+            return None
+        for sentence, check in _checks(_aspects(written)):
+            for offender in check(state):
+                return sentence, offender
+        if len(sound) < SOUND_LIMIT:
+            sound[mark] = None
+        return None
+
+    def _written(self, state: State, changed: list[RowKey]) -> list[tuple[str, Any, Any]]:
+        """(table, row before, row now) of rows that are not the same, None for one that is not
+        there."""
+        written = []
         for name, key in changed:
             rows = self._rows.get(name)
             if rows is None:
@@ -67,21 +91,25 @@ class Watch:
                 del rows[key]
             else:
                 rows[key] = after
-            whole = before is None or after is None
-            for aspect, fields in _ASPECTS[name]:
-                if whole or fields(before) != fields(after):
-                    aspects[aspect] = None
-        if not aspects:
-            return None
-        for sentence, check in _checks(frozenset(aspects)):
-            for offender in check(state):
-                return sentence, offender
-        return None
+            written.append((name, before, after))
+        return written
+
+
+def _aspects(written: list[tuple[str, Any, Any]]) -> frozenset[str]:
+    aspects: dict[str, None] = {}
+    for name, before, after in written:
+        whole = before is None or after is None
+        for aspect, fields in _ASPECTS[name]:
+            if aspect not in aspects and (whole or fields(before) != fields(after)):
+                aspects[aspect] = None
+    return frozenset(aspects)
 
 
 @cache
 def _checks(aspects: frozenset[str]) -> tuple[tuple[str, Check], ...]:
     """What to look at after rows changed in these ways, in the order of declaration."""
+    if not aspects:
+        return ()
     return tuple(
         (sentence, check)
         for sentence, check in INVARIANTS.items()

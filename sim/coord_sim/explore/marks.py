@@ -1,0 +1,149 @@
+"""Numbers that stand for contents. Two stages with the same numbers go on in the same way, so what
+followed on one need not be executed on the other.
+
+A state's numbers are kept up row by row while entries are applied, so that to compare two states
+costs no more than to compare two numbers, however large they are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import msgspec
+
+from coord.core.state import TABLES, State
+
+from .agents import Agent
+from .fork import RowKey, essence
+
+_ENCODER = msgspec.msgpack.Encoder(order="deterministic")
+
+
+def mark_of(content: Any) -> int:
+    """64 bits that stand for anything that msgpack can hold."""
+    return int.from_bytes(hashlib.blake2b(_ENCODER.encode(content), digest_size=8).digest())
+
+
+class Marks:
+    """Of the rows of one state. Moments are taken as they are, so two states can only be compared
+    at the same log time; what has passed of them by then is not told apart from what is to come."""
+
+    __slots__ = ("_each", "requests", "rows")
+
+    def __init__(self, state: State) -> None:
+        self._each: dict[RowKey, int] = {}
+        self.rows = 0
+        """Of all tables but the log of requests."""
+        self.requests = 0
+        self.note(state, [(name, key) for name in TABLES for key in state.table(name)])
+
+    def fork(self) -> Marks:
+        copy = Marks.__new__(Marks)
+        copy._each = self._each.copy()
+        copy.rows = self.rows
+        copy.requests = self.requests
+        return copy
+
+    def note(self, state: State, changed: list[RowKey]) -> None:
+        """These rows were written."""
+        for row in changed:
+            name, key = row
+            change = self._each.pop(row, 0)
+            if key in state.table(name):
+                self._each[row] = mark = mark_of((name, key, essence(state, row)))
+                change ^= mark
+            if name == "requests":
+                self.requests ^= change
+            else:
+                self.rows ^= change
+
+
+class AgentMarks:
+    """Of all agents. They are replaced and never edited, so each is looked at once."""
+
+    __slots__ = ("_each",)
+
+    def __init__(self) -> None:
+        self._each: dict[str, tuple[Agent, int]] = {}
+
+    def fork(self) -> AgentMarks:
+        copy = AgentMarks.__new__(AgentMarks)
+        copy._each = self._each.copy()
+        return copy
+
+    def of(self, agents: dict[str, Agent], state: State) -> list[object]:
+        """What all of them know, and by how much the count of decided reports is ahead of the
+        state's, of whom it is."""
+        each, hosts = self._each, state.hosts
+        whole = 0
+        ahead: list[object] = []
+        for host, agent in agents.items():
+            known = each.get(host)
+            if known is None or known[0] is not agent:
+                each[host] = known = (agent, mark_of(_essence(agent)))
+            whole ^= known[1]
+            row = hosts.get(host)
+            seq = row.report_seq if row is not None else 0
+            if agent.seq != seq:
+                ahead.append((host, agent.seq - seq))
+        if len(ahead) > 1:
+            ahead.sort(key=str)
+        return [whole, *ahead]
+
+
+def _essence(agent: Agent) -> tuple[Any, ...]:
+    """What of an agent decides what follows: all but the numbers of plans and reports."""
+    return (
+        agent.host,
+        agent.registered,
+        agent.incarnation,
+        agent.outbox,
+        list(agent.records.items()),
+        sorted((task, sorted(said.sent)) for task, said in agent.reported.items()),
+        sorted(agent.withheld),
+        sorted(agent.burying),
+        orders(agent),
+    )
+
+
+def orders(agent: Agent) -> list[tuple[str, str]]:
+    """What its plan orders. Details of an order are in the rows that it was made of."""
+    if agent.plan is None:
+        return []
+    return [(order.task, order.action) for order in agent.plan.tasks]
+
+
+class Kept:
+    """Remembers the mark of one thing that is replaced and never edited."""
+
+    __slots__ = ("_mark", "_thing")
+
+    def __init__(self) -> None:
+        self._thing: object = None
+        self._mark = 0
+
+    def of(self, thing: object) -> int:
+        if self._thing is not thing:
+            self._thing, self._mark = thing, mark_of(thing)
+        return self._mark
+
+
+def derived(state: State) -> tuple[Any, ...]:
+    """What a state keeps beside its rows and follows from them, if all is well."""
+    return (
+        len(state.last_seen_ms),
+        state.slots,
+        state.live_incarnations,
+        list(state.waiting),
+        list(state.finished),
+        list(state.checkpoints_by_gang.values()),
+    )
+
+
+def heard(state: State) -> list[int]:
+    """By slot, when its host was heard last; 0 where nobody waits for it."""
+    return [
+        seen_ms if incarnation else 0
+        for seen_ms, incarnation in zip(state.last_seen_ms, state.live_incarnations, strict=True)
+    ]
