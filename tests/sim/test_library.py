@@ -350,3 +350,14 @@ def test_two_worlds_at_once_do_not_meet() -> None:
             w.run_for(0.5)
             v.run_for(0.5)
         assert [w.digest, v.digest] == digests
+
+
+def test_the_example_in_the_readme_runs() -> None:
+    """As it stands there."""
+    text = (EXAMPLES.parent / "sim" / "README.md").read_text()
+    section = text.partition("## As a library")[2]
+    block = section.partition("```python\n")[2].partition("```")[0]
+    found: dict[str, object] = {}
+    exec(compile(block, "README.md", "exec"), found)
+    assert isinstance(found["w"], Scenario)
+    assert found["w"].job("train").status == JobStatus.COMPLETED
