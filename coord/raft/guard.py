@@ -18,6 +18,7 @@ from coord.raft.guard_append import LogView, Message
 from coord.raft.guard_snapshot import OfferAnswer, SnapshotPoint
 from coord.raft.guard_stream import Stream
 from coord.raft.rules import ALL_RULES
+from coord.raft.timings import DEFAULT_TIMINGS, RaftTimings
 
 FORWARDED = ("apply_command", "apply_command_response")
 
@@ -87,6 +88,7 @@ class Guard:
         snapshot: Callable[[], SnapshotPoint | None],
         fetched: Callable[[], SnapshotPoint | None],
         rules: frozenset[str] = ALL_RULES,
+        limits: RaftTimings = DEFAULT_TIMINGS,
     ) -> None:
         self.rules = rules
         self.answering: Answering | None = None
@@ -95,6 +97,7 @@ class Guard:
         self._raft = raft
         self._snapshot = snapshot
         self._fetched = fetched
+        self._limits = limits
         self._streams: dict[int, Stream] = {}
         self._voted: tuple[int, set[int]] = (0, set())
 
@@ -104,7 +107,7 @@ class Guard:
         Returns what the library is told: that everything was sent. Else it would turn to its dump
         for a follower that was away while the log was shortened, again and again within one tick.
         """
-        self._streams[peer] = Stream()
+        self._streams[peer] = Stream(self._limits)
         if "G6" not in self.rules or not self._raft.leads or peer not in self._raft.voters:
             return []
         return [guard_stream.restated(self._log.last_index)]
@@ -138,14 +141,14 @@ class Guard:
         return [guard_snapshot.offer(raft.term, raft.commit_index, stream.probe, point)]
 
     def _stream(self, peer: int) -> Stream:
-        stream = self._streams.setdefault(peer, Stream())
+        stream = self._streams.setdefault(peer, Stream(self._limits))
         if stream.term != self._raft.term:
             stream.start(self._raft.term, self._log.last_index)
         return stream
 
     def _unstreamed(self, peer: int, message: Message) -> list[Message]:
         """Without G6: as the library says, but snapshots as offers."""
-        stream = self._streams.setdefault(peer, Stream())
+        stream = self._streams.setdefault(peer, Stream(self._limits))
         if "serialized" in message:
             point = self._snapshot()
             chunk = message["serialized"]

@@ -10,21 +10,18 @@ from __future__ import annotations
 from collections import deque
 
 from coord.raft.guard_append import LogView, Message
-
-APPEND_LIMIT_BYTES = 4 * 1024 * 1024
-"""An append carries at most about this much, but always one whole entry."""
-
-WINDOW_LIMIT_BYTES = 16 * 1024 * 1024
-"""So much may be sent to a follower without a reply."""
+from coord.raft.timings import DEFAULT_TIMINGS, RaftTimings
 
 
 class Stream:
-    """Where one follower stands, in one term, over one connection."""
+    """Where one follower stands, in one term, over one connection. `limits` says how much an append
+    carries, and how much may be in flight."""
 
-    def __init__(self, term: int = 0, next_index: int = 1) -> None:
-        self.term = term
+    def __init__(self, limits: RaftTimings = DEFAULT_TIMINGS) -> None:
+        self.limits = limits
+        self.term = 0
         self.streaming = False
-        self.next_index = next_index
+        self.next_index = 1
         """The first entry to send next."""
         self.sequence = 0
         """Of the newest append sent."""
@@ -72,7 +69,7 @@ class Stream:
 
     @property
     def window_bytes(self) -> int:
-        return WINDOW_LIMIT_BYTES - self._in_flight_bytes
+        return self.limits.window_bytes - self._in_flight_bytes
 
 
 def sign_of_life(stream: Stream, term: int, commit_index: int) -> Message:
@@ -112,7 +109,7 @@ def appends(stream: Stream, log: LogView, term: int, commit_index: int) -> list[
 def _append(stream: Stream, log: LogView, term: int, commit_index: int) -> Message:
     entries = []
     if stream.next_index <= log.last_index and (not stream.streaming or stream.window_bytes > 0):
-        entries = log.entries(stream.next_index, APPEND_LIMIT_BYTES)
+        entries = log.entries(stream.next_index, stream.limits.append_bytes)
     message: Message = {
         "type": "append_entries",
         "term": term,

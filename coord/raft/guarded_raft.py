@@ -91,7 +91,7 @@ class GuardedRaft:
         self._loads = self._prepare_start(applied_index)
         with active(rng, journal):
             self._library: Any = _Library(self, journal, self._conf())
-        self.guard = Guard(journal, self, snapshot, fetched, rules)
+        self.guard = Guard(journal, self, snapshot, fetched, rules, timings)
 
     # What is read
 

@@ -1,4 +1,4 @@
-"""How long raft waits for what."""
+"""How long raft waits for what, and how much of what may be under way."""
 
 from __future__ import annotations
 
@@ -33,6 +33,12 @@ class RaftTimings(msgspec.Struct, frozen=True):
 
     keep_bytes: int = 64 * 1024 * 1024
     """Of these entries, the newest that fit into so many bytes stay."""
+
+    append_bytes: int = 4 * 1024 * 1024
+    """An append carries at most about this much, but always one whole entry."""
+
+    window_bytes: int = 16 * 1024 * 1024
+    """So much may be sent to a follower without a reply."""
 
     @property
     def leader_fallback_ms(self) -> int:

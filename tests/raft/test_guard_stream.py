@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from coord.raft.guard import Answering, Deliver, Guard, Send
-from coord.raft.guard_stream import WINDOW_LIMIT_BYTES
 from coord.raft.rules import all_but
+from coord.raft.timings import DEFAULT_TIMINGS
 from tests.raft.guarded import FakeLog, FakeRaft, append, guard, only, reply
 
 
@@ -125,7 +125,7 @@ class TestG6:
         made = self.streaming(log, FakeRaft(leads=True))
         log.list += [(b"x" * 3 * 1024 * 1024, 3 + n, 1) for n in range(20)]
         sent = sum(len(e[0]) for message in made.pump(2) for e in message["entries"])
-        assert sent < WINDOW_LIMIT_BYTES + 4 * 1024 * 1024
+        assert sent < DEFAULT_TIMINGS.window_bytes + DEFAULT_TIMINGS.append_bytes
         assert made.pump(2)[0]["entries"] == []
 
     def test_the_librarys_nowhere_is_a_plain_sign_of_life(self) -> None:

@@ -90,8 +90,8 @@ class SimPeers:
         """Directions in which nothing gets through: (from, to)."""
         self.slowed: dict[tuple[int, int], float] = {}
         """Seconds that a direction takes on top."""
-        self.on_sent: Callable[[int, int, Message], None] | None = None
-        """Told (sender, receiver, message) as a message leaves."""
+        self.on_sent: Callable[[Connection, int, Message], None] | None = None
+        """Told (connection, sender, message) as a message leaves."""
         self.known: dict[int, None] = {}
         """Every node that ever ran."""
         self.counts = dict.fromkeys(
@@ -248,7 +248,7 @@ class SimPeers:
         """From a sender's socket towards the receiver's."""
         receiver = connection.peer_of(sender)
         if self.on_sent is not None:
-            self.on_sent(sender, receiver, message)
+            self.on_sent(connection, sender, message)
         held = connection.held[sender]
         if held or (sender, receiver) in self.cut:
             self._hold(connection, sender, frame)

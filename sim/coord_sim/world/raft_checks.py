@@ -25,6 +25,8 @@ IN_ORDER = "a node applies each index once, in order"
 MAJORITY = "nothing is committed without being durable on a majority"
 DURABLE = "what is acknowledged is durable on a majority"
 STAYS = "a committed entry never leaves a disk that holds it"
+KEPT = "what a node acknowledged stays in its log for as long as that leader's term lasts"
+OFFERABLE = "a snapshot that a node offers can be fetched from it"
 ONCE = "what was proposed once is applied at one index"
 AS_SAID = "an acknowledged proposal stands at the index that was said"
 REFUSED = "what was refused is never applied"
@@ -45,6 +47,8 @@ PROPERTIES = (
     MAJORITY,
     DURABLE,
     STAYS,
+    KEPT,
+    OFFERABLE,
     ONCE,
     AS_SAID,
     REFUSED,
@@ -68,6 +72,8 @@ class Asked(msgspec.Struct):
     """Moves on by what the process stands still meanwhile."""
     blocked_s: float
     payload: bytes
+    deadline_s: float
+    """As the caller said; `until_s` is sooner once the node leads no more."""
 
     def late_s(self, now_s: float) -> float:
         """Seconds past the deadline, not counting when the process could not answer."""
@@ -95,6 +101,8 @@ class RaftChecks:
         self._votes: dict[tuple[int, int], int] = {}
         """(node, term) to whom it voted for, as it told others."""
         self._told_terms: dict[int, int] = {}
+        self._kept: dict[int, tuple[int, int]] = {}
+        """Node to the newest term in which it acknowledged entries, and the last of them."""
         self._positions: dict[int, int] = {}
         """The raft index that a running node last applied."""
         self._where: dict[bytes, int] = {}
@@ -128,8 +136,12 @@ class RaftChecks:
         """Its disk was wiped, and its number is never used again."""
         self._told_terms.pop(number, None)
 
-    def status(self, number: int, status: RaftStatus) -> None:
-        """A change of role, term, leader or members."""
+    def status(
+        self, number: int, status: RaftStatus, now_s: float = 0.0, answers_s: float = 1e9
+    ) -> None:
+        """A change of role, term, leader, members or of whether it can write. One that leads no
+        more answers what waits at it within `answers_s`."""
+        self._hurry(number, status, now_s + answers_s)
         if status.term < self._told_terms.get(number, 0):
             self._break(
                 TERM_MONOTONE,
@@ -147,6 +159,17 @@ class RaftChecks:
             elif before != number:
                 self._break(ONE_LEADER, f"term {status.term}: nodes {before} and {number}")
 
+    def _hurry(self, number: int, status: RaftStatus, until_s: float) -> None:
+        """Who waits at a node that was replaced need not wait for his deadline; a node that cannot
+        write takes no turns until it can."""
+        for asked in self._outstanding.values():
+            if asked.number == number and status.read_only:
+                asked.until_s = asked.deadline_s
+            elif asked.number == number and status.role is not Role.LEADER:
+                asked.until_s = min(
+                    asked.until_s, until_s + asked.process.blocked_s - asked.blocked_s
+                )
+
     def _check_votes(self, number: int, status: RaftStatus) -> None:
         """Whoever leads got votes, its own among them, of a majority of the members it knows."""
         members = [member.node for member in status.members]
@@ -159,9 +182,12 @@ class RaftChecks:
             self._break(ELECTED, f"node {number}, term {status.term}: {voters} of {members}")
 
     def sent(self, sender: int, receiver: int, message: Message) -> None:
-        """A message left: what it says of term and vote is public."""
+        """A message left: what it says of term, vote and log is public."""
         term = message.get("term")
         kind = message["type"]
+        if kind == "next_node_idx" and message["success"]:
+            kept = self._kept.get(sender, (0, 0))
+            self._kept[sender] = max(kept, (message["term"], message["next_node_idx"] - 1))
         # A reply carries the term of the append that it answers, which may be an older one.
         if term is None or kind in ("next_node_idx", "alive", "bus"):
             return
@@ -202,14 +228,19 @@ class RaftChecks:
             self._break(SAME_DIGEST, f"index {index}: {before}, on node {number} {digest}")
 
     def removed(self, number: int, disk: SimDisk, entries: list[tuple[bytes, bytes]]) -> None:
-        """A node took entries out of its log: off the front, which a state covers, or because they
-        were never committed."""
+        """A node took entries out of its log: off the front, which a state covers, or because a
+        leader of a newer term never had them."""
+        kept_term, kept_index = self._kept.get(number, (0, 0))
+        if _stored_term(disk) != kept_term:
+            kept_index = 0
         for key, stored in entries:
             index = int.from_bytes(key, "big")
             known = self.applied.get(index)
             term = int.from_bytes(stored[:8], "big")
             if known is not None and known[0] == term and not covers(disk, index):
                 self._break(STAYS, f"node {number}: raft index {index} of term {term}")
+            elif index <= kept_index and not covers(disk, index):
+                self._break(KEPT, f"node {number}: raft index {index}, leader's term {kept_term}")
 
     def _applied_first(self, number: int, index: int, digest: bytes) -> None:
         other = self._where.setdefault(digest, index)
@@ -226,7 +257,9 @@ class RaftChecks:
         digest = _digest(payload)
         self._times[digest] = self._times.get(digest, 0) + 1
         self._asked += 1
-        self._outstanding[self._asked] = Asked(number, process, until_s, process.blocked_s, digest)
+        self._outstanding[self._asked] = Asked(
+            number, process, until_s, process.blocked_s, digest, until_s
+        )
         return self._asked
 
     def answered(self, asked: int, outcome: ProposeOutcome, now_s: float) -> None:
@@ -266,8 +299,7 @@ class RaftChecks:
     # Inside
 
     def _check_majority(self, property: str, number: int, index: int) -> None:
-        """Of the members by which the node may have counted. Its own commit, which it waits for
-        before anything leaves it, counts as done."""
+        """Of the members by which the node may have counted."""
         configurations = self._members.get(number) or []
         holders = self._holders(number, index)
         for members in configurations:
@@ -279,16 +311,23 @@ class RaftChecks:
             self._break(property, f"raft index {index} on node {number}: on {holders} of {told}")
 
     def _holders(self, number: int, index: int) -> list[int]:
-        """Nodes on whose disks the entry, or a state that covers it, would survive a crash."""
+        """Nodes on whose disks the entry, or a state that covers it, would survive a crash. Of its
+        own, a leader counts what it has committed, however slowly the disk takes it, since nothing
+        leaves it before; a follower commits in the same turn in which it applies."""
         key = index.to_bytes(8, "big")
-        own = self._servers[number].disk
+        server = self._servers[number]
+        own = server.disk
         entry = own.opened.get("raft_log", key) if own.opened is not None else None
+        leads = server.node is not None and server.node.leading
+        counts_itself = entry is not None and (
+            not leads or own.tables["raft_log"].values.get(key) == entry
+        )
         found = []
         for node in sorted(self._servers):
             disk = self._servers[node].disk
             held = disk.survives("raft_log", key)
             holds = covers(disk, index) if held is None else entry is None or held == entry
-            if holds or (node == number and entry is not None):
+            if holds or (node == number and counts_itself):
                 found.append(node)
         return found
 
@@ -300,6 +339,11 @@ def covers(disk: SimDisk, index: int) -> bool:
     """The log on the disk begins after this index: a state that holds it is durable there."""
     first = disk.tables["raft_log"].first()
     return first is not None and int.from_bytes(first[0], "big") > index
+
+
+def _stored_term(disk: SimDisk) -> int:
+    stored = disk.tables["raft_meta"].values.get(b"hard_state")
+    return 0 if stored is None else msgspec.json.decode(stored, type=HardState).term
 
 
 def _digest(payload: bytes) -> bytes:

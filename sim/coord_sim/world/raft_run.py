@@ -18,13 +18,13 @@ from coord.model.entry import Batch, Origin, Submission
 from coord.model.events import NoteAdded
 from coord.node.node import Node
 from coord.raft.rules import ALL_RULES
-from coord.raft.timings import RaftTimings
 from coord_sim.kernel import Kernel, Trace
 from coord_sim.world.peers import CHAOS
 from coord_sim.world.quiet import quiet_logs
 from coord_sim.world.raft_checks import HALTED
-from coord_sim.world.server import ClusterTimings
-from coord_sim.world.server_faults import FAULTS, heal_all
+from coord_sim.world.raft_faults import MENU
+from coord_sim.world.raft_swarm import RaftSwarm, clockwork, draw
+from coord_sim.world.server_faults import heal_all
 from coord_sim.world.servers import SimServers
 from coord_sim.world.violation import Violation
 
@@ -37,6 +37,7 @@ class RaftOutcome(msgspec.Struct, frozen=True):
     """How a seed ended; the same, to the byte, whenever it runs."""
 
     seed: int
+    focus: str
     chaos: bool
     digest: str
     virtual_s: float
@@ -53,61 +54,21 @@ class RaftOutcome(msgspec.Struct, frozen=True):
         return not self.broken
 
 
-class RaftSwarm(msgspec.Struct, frozen=True):
-    """What a seed has drawn."""
-
-    count: int
-    chaos: bool
-    weights: dict[str, int]
-    gap_s: float
-    rate_per_s: float
-    writers: int
-    keep_entries: int
-    snapshot_entries: int
-    bursts: int
-    """So many proposals are made at once, straight at the log, which leaves long uncommitted tails;
-    0 to submit through the node, which has one command outstanding."""
-    quick: bool
-    """Elections follow on silence sooner, which makes more terms."""
-
-
-def draw(seed: int, chaos: bool | None = None) -> RaftSwarm:
-    """Needs nothing but its arguments."""
-    rng = random.Random(f"raft-swarm/{seed}")
-    breadth = rng.choice((0.08, 0.25, 1.0))
-    drawn_chaos = rng.random() < 0.5
-    weights = {
-        name: FAULTS[name].weight * rng.choice((1, 1, 3))
-        for name in sorted(FAULTS)
-        if rng.random() < breadth
-    }
-    return RaftSwarm(
-        count=rng.choice((3, 5)),
-        chaos=drawn_chaos if chaos is None else chaos,
-        weights=weights or {"server.crash": 1},
-        gap_s=rng.choice((0.4, 1.0, 3.0)),
-        rate_per_s=rng.choice((2.0, 8.0, 20.0)),
-        writers=rng.choice((1, 3)),
-        keep_entries=rng.choice((2, 10, 40)),
-        snapshot_entries=rng.choice((15, 60, 100_000)),
-        bursts=rng.choice((0, 3, 12)),
-        quick=rng.random() < 0.5,
-    )
-
-
 def raft_run(
     seed: int,
     rules: frozenset[str] = ALL_RULES,
     *,
     seconds: float = 60.0,
     chaos: bool | None = None,
+    focus: str | None = None,
     trace: Trace | None = None,
 ) -> RaftOutcome:
-    """Load and faults for so many virtual seconds, then heal, and judge. `chaos` None: drawn."""
-    swarm = draw(seed, chaos)
+    """Load and faults for so many virtual seconds, then heal, and judge. `chaos` and
+    `focus` (of FOCUSES, or empty) None: drawn."""
+    swarm = draw(seed, chaos, focus)
     with _directory() as directory, quiet_logs(), Kernel(seed, trace=trace) as kernel:
         servers = SimServers(
-            kernel, count=swarm.count, config=_timings(swarm), rules=rules, directory=directory
+            kernel, count=swarm.count, config=clockwork(swarm), rules=rules, directory=directory
         )
         run = _Run(kernel, servers, swarm, seconds)
         broken = detail = ""
@@ -123,6 +84,7 @@ def raft_run(
             detail = f"{type(error).__name__}: {error} in {where.name}"
         return RaftOutcome(
             seed=seed,
+            focus=swarm.focus,
             chaos=swarm.chaos,
             digest=kernel.trace.digest,
             virtual_s=round(kernel.now_s() - 1000.0, 3),
@@ -209,7 +171,7 @@ class _Run:
 
     async def _befall(self, name: str, rng: random.Random) -> None:
         stream = random.Random(rng.random())
-        await FAULTS[name].inject(self._servers, stream)
+        await MENU[name].inject(self._servers, stream)
 
     async def _last_write(self) -> None:
         servers = self._servers
@@ -229,23 +191,6 @@ def _start(
 
 def _leads(node: Node | None) -> bool:
     return node is not None and node.leading
-
-
-def _timings(swarm: RaftSwarm) -> ClusterTimings:
-    plain = ClusterTimings(snapshot_entries=swarm.snapshot_entries)
-    raft = msgspec.structs.replace(plain.raft, keep_entries=swarm.keep_entries)
-    if swarm.quick:
-        raft = RaftTimings(
-            tick_ms=50,
-            heartbeat_ms=150,
-            notice_ms=10,
-            election_min_ms=500,
-            election_max_ms=1_000,
-            orphan_min_ms=100,
-            orphan_max_ms=250,
-            keep_entries=swarm.keep_entries,
-        )
-    return msgspec.structs.replace(plain, raft=raft)
 
 
 @contextmanager

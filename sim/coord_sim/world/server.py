@@ -12,6 +12,8 @@ from coord_sim.kernel import SimProcess
 from coord_sim.world.clock import SimClock
 from coord_sim.world.disk import SimDisk
 from coord_sim.world.peers import SimPeerNetwork
+from coord_sim.world.raft_checks import CAN_WRITE, OFFERABLE
+from coord_sim.world.watched import WatchedLog
 
 CLUSTER = "sim"
 
@@ -46,6 +48,16 @@ class ClusterTimings(msgspec.Struct, frozen=True):
     retention: Retention = Retention(max_entries=400)
     snapshot_entries: int = 60
     snapshot_bytes: int = 1 << 20
+
+    @property
+    def answers_s(self) -> float:
+        """Within so long a node that leads no more says so to whoever waits at it."""
+        return (2 * self.raft.heartbeat_ms + 3 * self.raft.tick_ms) / 1000
+
+    @property
+    def unable_s(self) -> float:
+        """So long at most a node that cannot write may lead."""
+        return (3 * self.raft.election_max_ms + 2 * self.raft.tick_ms) / 1000
 
 
 class ServerEnded(Exception):
@@ -94,7 +106,15 @@ class SimServer:
             f"{status.connected} {status.read_only}"
         )
 
-    def unable_for_s(self, now_s: float) -> float:
+    def complaints(self, now_s: float, unable_s: float) -> list[str]:
+        """The properties that do not hold of it as it is now."""
+        found = [CAN_WRITE] if self._unable_for_s(now_s) > unable_s else []
+        log = self.node.log if self.node is not None and self.running else None
+        if isinstance(log, WatchedLog) and not log.offerable:
+            found.append(OFFERABLE)
+        return found
+
+    def _unable_for_s(self, now_s: float) -> float:
         """How long it has been seen to lead while it cannot write; asked again and again."""
         process, node = self.process, self.node
         status = node.log.status() if node is not None and self.running else None

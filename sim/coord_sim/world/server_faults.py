@@ -14,14 +14,26 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from coord_sim.world.peers import CHAOS, Climate
+from coord_sim.world.server_healing import heal_all, replace_damaged
 from coord_sim.world.servers import SimServers
 
+__all__ = [
+    "FAULTS",
+    "Fault",
+    "back_after",
+    "cut",
+    "fault",
+    "heal_all",
+    "leading",
+    "replace_damaged",
+    "weather",
+]
+
 Inject = Callable[[SimServers, random.Random], Awaitable[bool]]
-"""Begins a fault; returns whether there was anything that it could befall."""
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """One kind of misfortune. `told` says in a line what it does."""
+    """One kind of misfortune. `told` says what it does; `inject`, whether it befell anybody."""
 
     name: str
     weight: int
@@ -32,44 +44,16 @@ class Fault(msgspec.Struct, frozen=True):
 FAULTS: dict[str, Fault] = {}
 
 
-def fault(name: str, weight: int = 1) -> Callable[[Inject], Inject]:
-    """Put a function on the menu; its docstring is what is told of it."""
+def fault(
+    name: str, weight: int = 1, menu: dict[str, Fault] = FAULTS
+) -> Callable[[Inject], Inject]:
+    """Put a function on a menu; its docstring is what is told of it."""
 
     def register(inject: Inject) -> Inject:
-        FAULTS[name] = Fault(name, weight, inject, (inject.__doc__ or "").strip())
+        menu[name] = Fault(name, weight, inject, (inject.__doc__ or "").strip())
         return inject
 
     return register
-
-
-async def heal_all(servers: SimServers) -> None:
-    """End every fault: links, disks, clocks and processes are well, and who is damaged is
-    replaced."""
-    servers.peers.calm()
-    servers.peers.heal()
-    servers.worker_s = (0.0, 0.05)
-    for number in servers.numbers():
-        server = servers.all[number]
-        disk = server.disk
-        disk.faults.full = disk.faults.fails_next = disk.faults.dies_in_commit = False
-        disk.faults.slow_s = (0.0, 0.0)
-        server.clock.set_right()
-        servers.resume(number)
-        servers.start(number)
-    for number in servers.numbers():
-        await replace_damaged(servers, number)
-
-
-async def replace_damaged(servers: SimServers, n: int, limit_s: float = 60.0) -> None:
-    """What an operator does about a server that refuses its data."""
-    until_s = servers.kernel.now_s() + limit_s
-    while servers.all[n].refused and not servers.all[n].removed:
-        if servers.kernel.now_s() > until_s:
-            return
-        if await servers.remove(n):
-            await servers.add()
-            return
-        await asyncio.sleep(1.0)
 
 
 def back_after(servers: SimServers, n: int, seconds: float) -> None:
@@ -252,7 +236,7 @@ async def partition(servers: SimServers, rng: random.Random) -> bool:
     numbers = servers.numbers()
     rng.shuffle(numbers)
     split = rng.randint(1, max(1, len(numbers) - 1))
-    _cut(servers, tuple(numbers[:split]), tuple(numbers[split:]), rng.uniform(1.0, 15.0))
+    cut(servers, tuple(numbers[:split]), tuple(numbers[split:]), rng.uniform(1.0, 15.0))
     return True
 
 
@@ -262,7 +246,7 @@ async def isolate_leader(servers: SimServers, rng: random.Random) -> bool:
     seconds = rng.choice((0.5, 3.0, 12.0)) * rng.uniform(0.5, 1.5)
     if n := leading(servers):
         others = tuple(number for number in servers.numbers() if number != n)
-        _cut(servers, (n,), others, seconds)
+        cut(servers, (n,), others, seconds)
     return bool(n)
 
 
@@ -338,7 +322,7 @@ async def flaky(servers: SimServers, rng: random.Random) -> bool:
     climate = Climate(
         reset_share=rng.choice((0.01, 0.05)), slow_share=0.1, slow_s=rng.choice((0.3, 2.0))
     )
-    _weather(servers, climate, rng.uniform(2.0, 15.0))
+    weather(servers, climate, rng.uniform(2.0, 15.0))
     return True
 
 
@@ -352,11 +336,12 @@ async def chaos(servers: SimServers, rng: random.Random) -> bool:
         overtaken_share=rng.choice((0.02, 0.1, 0.3)),
         slow_s=rng.choice((0.3, 2.0, 8.0)),
     )
-    _weather(servers, climate, rng.uniform(2.0, 20.0))
+    weather(servers, climate, rng.uniform(2.0, 20.0))
     return True
 
 
-def _weather(servers: SimServers, climate: Climate, seconds: float) -> None:
+def weather(servers: SimServers, climate: Climate, seconds: float) -> None:
+    """The network is so for a while."""
     servers.peers.climate = climate
 
     def over() -> None:
@@ -366,9 +351,8 @@ def _weather(servers: SimServers, climate: Climate, seconds: float) -> None:
     servers.kernel.call_later(seconds, over)
 
 
-def _cut(
-    servers: SimServers, side: tuple[int, ...], other: tuple[int, ...], seconds: float
-) -> None:
+def cut(servers: SimServers, side: tuple[int, ...], other: tuple[int, ...], seconds: float) -> None:
+    """Nothing passes between the sides for so long."""
     servers.peers.partition(side, other)
 
     def over() -> None:
@@ -461,7 +445,7 @@ async def away(servers: SimServers, rng: random.Random) -> bool:
     cut_off = rng.random() < 0.5
     if cut_off:
         others = tuple(number for number in servers.numbers() if number != n)
-        _cut(servers, (n,), others, away_s)
+        cut(servers, (n,), others, away_s)
     else:
         servers.crash(n)
         back_after(servers, n, away_s)
@@ -483,7 +467,7 @@ async def slow_snapshot(servers: SimServers, rng: random.Random) -> bool:
     await asyncio.sleep(0.01)
     servers.worker_s = (0.0, 0.05)
     others = tuple(number for number in servers.numbers() if number != n)
-    _cut(servers, (n,), others, cut_s)
+    cut(servers, (n,), others, cut_s)
     await asyncio.sleep(cut_s * 0.9)
     for other in servers.running():
         if other != n:
@@ -503,7 +487,7 @@ async def to_and_fro(servers: SimServers, rng: random.Random) -> bool:
     with_first = rng.choice(others)
     rest = tuple(n for n in others if n != with_first)
     peers.slowed[(with_first, first)] = election_s * rng.uniform(1.4, 2.4)
-    _cut(servers, (first, with_first), rest, 4 * election_s)
+    cut(servers, (first, with_first), rest, 4 * election_s)
     await servers.wait_for(lambda: leading(servers) in rest, 3 * election_s)
     for a in (first, with_first):
         for b in rest:

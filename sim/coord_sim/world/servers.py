@@ -18,6 +18,7 @@ from coord.model.entry import Recorded
 from coord.model.settings import Settings
 from coord.node.config import NodeConfig
 from coord.node.node import Node
+from coord.raft.guard_append import Message
 from coord.raft.ports import Committed, Member, RaftStatus
 from coord.raft.rules import ALL_RULES
 from coord.store.environment import Identity
@@ -26,8 +27,9 @@ from coord.store.ports import StorageCorrupt, StorageFull
 from coord_sim.kernel import Kernel, SimProcess, current_process
 from coord_sim.world.clock import SimClock
 from coord_sim.world.disk import SimDisk, SimEnvironment
-from coord_sim.world.peers import SimPeers
-from coord_sim.world.raft_checks import CAN_WRITE, CATCHES_UP, HALTED, REFUSES_DAMAGE, RaftChecks
+from coord_sim.world.peers import Connection, SimPeers
+from coord_sim.world.raft_checks import CATCHES_UP, HALTED, REFUSES_DAMAGE, RaftChecks
+from coord_sim.world.raft_traffic import RaftTraffic
 from coord_sim.world.server import (
     CLUSTER,
     ClusterTimings,
@@ -72,6 +74,7 @@ class SimServers:
         self.peers = peers if peers is not None else SimPeers(kernel)
         self.all: dict[int, SimServer] = {}
         self.checks = RaftChecks(self.all, self.violated)
+        self.traffic = RaftTraffic(kernel, self.all, self.peers, self.violated)
         self.broken: Violation | None = None
         """The first violation."""
         self.counts = dict.fromkeys(
@@ -83,7 +86,7 @@ class SimServers:
         """A worker thread that writes a snapshot takes a time drawn from here before it does."""
         self._directory = directory
         self._callbacks: list[OnApplied] = []
-        self.peers.on_sent = self.checks.sent
+        self.peers.on_sent = self._sent
         first = tuple(member_of(number) for number in range(1, count + 1))
         for number in range(1, count + 1):
             self._new(number, first)
@@ -315,15 +318,13 @@ class SimServers:
         return True
 
     def check(self) -> None:
-        """Raise the first violation. Looks for answers that are overdue and for leaders that cannot
-        write; to be called every now and then."""
+        """Raise the first violation. Looks for answers that are overdue, for leaders that cannot
+        write and for snapshots that nobody could fetch; to be called every now and then."""
         now_s = self.kernel.now_s()
         self.checks.overdue(now_s)
-        timings = self.config.raft
-        allowed_s = (3 * timings.election_max_ms + 2 * timings.tick_ms) / 1000
         for number, server in sorted(self.all.items()):
-            if server.unable_for_s(now_s) > allowed_s:
-                self.violated(Violation(CAN_WRITE, f"node {number}: {self.summary()}"))
+            for property in server.complaints(now_s, self.config.unable_s):
+                self.violated(Violation(property, f"node {number}: {self.summary()}"))
         if self.broken is not None:
             raise self.broken
 
@@ -339,6 +340,10 @@ class SimServers:
         return "; ".join(server.line() for _, server in sorted(self.all.items()))
 
     # Inside
+
+    def _sent(self, connection: Connection, sender: int, message: Message) -> None:
+        self.checks.sent(sender, connection.peer_of(sender), message)
+        self.traffic.sent(connection, sender, message)
 
     def _new(self, number: int, members: tuple[Member, ...]) -> SimServer:
         disk = SimDisk(self.kernel, str(number), os.path.join(self._directory, str(number)))
@@ -367,6 +372,7 @@ class SimServers:
         )
         log = WatchedLog(
             self.checks,
+            self.traffic,
             server.number,
             members,
             environment,
@@ -437,7 +443,8 @@ class SimServers:
             members=tuple(member.node for member in status.members),
             read_only=bool(status.read_only),
         )
-        self.checks.status(server.number, status)
+        self.checks.status(server.number, status, self.kernel.now_s(), self.config.answers_s)
+        self.traffic.writable(server.number, not status.read_only)
 
     def _applied(self, number: int, records: tuple[Recorded, ...], state: State) -> None:
         self.counts["entries"] += len(records)

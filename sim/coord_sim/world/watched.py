@@ -9,18 +9,26 @@ from typing import Any
 from coord.core.state import State
 from coord.model.entry import Recorded
 from coord.node.node import Node
+from coord.raft.guard_append import Message
+from coord.raft.guarded_raft import GuardedRaft
 from coord.raft.ports import ProposeOutcome, StateMachine
 from coord.raft.pysyncobj_log import PySyncObjLog
 from coord_sim.kernel import current_process
 from coord_sim.world.raft_checks import RaftChecks
+from coord_sim.world.raft_traffic import RaftTraffic
 
 
 class WatchedLog(PySyncObjLog):
-    """`PySyncObjLog` that tells of proposals, answers and what is applied."""
+    """`PySyncObjLog` that tells of proposals, answers, what is taken in and what is applied."""
 
-    def __init__(self, checks: RaftChecks, node: int, *arguments: Any, **named: Any) -> None:
+    def __init__(
+        self, checks: RaftChecks, traffic: RaftTraffic, node: int, *arguments: Any, **named: Any
+    ) -> None:
         super().__init__(node, *arguments, **named)
         self._checks = checks
+        self._traffic = traffic
+        self._newest: dict[int, int] = {}
+        """The newest connection by peer."""
 
     async def start(self, machine: StateMachine) -> None:
         await super().start(WatchedMachine(self._checks, self.node, machine))
@@ -34,6 +42,34 @@ class WatchedLog(PySyncObjLog):
         outcome = await super().propose(payload, deadline_s)
         self._checks.answered(asked, outcome, loop.time())
         return outcome
+
+    @property
+    def offerable(self) -> bool:
+        """A snapshot that this node would offer can be had from it."""
+        point = self._snapshots.point()
+        return point is None or self._snapshots.source(point.index) is not None
+
+    def connected(self, node: int, epoch: int) -> None:
+        self._newest[node] = max(epoch, self._newest.get(node, 0))
+        super().connected(node, epoch)
+
+    def received(self, node: int, epoch: int, message: Message) -> None:
+        if message["type"] != "bus":
+            message["epoch"] = epoch
+        super().received(node, epoch, message)
+
+    def _make_raft(self, applied_index: int) -> GuardedRaft:
+        raft = super()._make_raft(applied_index)
+        take_in = raft.receive
+
+        def receive(peer: int, message: Message) -> None:
+            self._traffic.taken_in(self.node, peer, message.pop("epoch"), self._newest.get(peer, 0))
+            if message["type"] in ("append_entries", "offer") and message["term"] < raft.term:
+                self._traffic.stale(self.node, peer, message["term"])
+            take_in(peer, message)
+
+        raft.receive = receive  # type: ignore[method-assign]  # nothing of coord knows of it
+        return raft
 
 
 class WatchedMachine:

@@ -1,0 +1,163 @@
+"""What a run of servers alone draws from its seed: sizes, clockwork, misfortunes, and a focus."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import msgspec
+
+from coord.raft.timings import RaftTimings
+from coord_sim.world.raft_faults import MENU
+from coord_sim.world.server import ClusterTimings
+from coord_sim.world.server_faults import FAULTS
+
+FOCUS_SHARE = 0.6
+"""So many seeds have a focus; the others meet whatever there is."""
+
+
+class RaftSwarm(msgspec.Struct, frozen=True):
+    """What a seed has drawn."""
+
+    focus: str
+    """Of FOCUSES, or empty."""
+    count: int
+    chaos: bool
+    weights: dict[str, int]
+    gap_s: float
+    rate_per_s: float
+    writers: int
+    keep_entries: int
+    snapshot_entries: int
+    bursts: int
+    """So many proposals are made at once, straight at the log, which leaves long uncommitted tails;
+    0 to submit through the node, which has one command outstanding."""
+    quick: bool
+    """Elections follow on silence sooner, which makes more terms."""
+    append_bytes: int
+    """An append carries so much. Where it is little, as where entries are large, a follower gets
+    what it lacks in many parts."""
+
+
+class Focus(msgspec.Struct, frozen=True):
+    """A climate in which one kind of hazard comes about often."""
+
+    told: str
+    weights: dict[str, int]
+    changes: dict[str, Any] = {}
+
+
+FOCUSES: dict[str, Focus] = {
+    "terms": Focus(
+        "leadership comes back to a leader while answers to it from before are under way",
+        {"log.to_and_fro": 3},
+        {"count": 5, "bursts": 12, "gap_s": 3.0, "chaos": False},
+    ),
+    "tails": Focus(
+        "leaders append what nobody confirms, and come back to logs that were shortened",
+        {"raft.deaf_leader": 3, "net.isolate_leader": 1},
+        {
+            "bursts": 6,
+            "rate_per_s": 8.0,
+            "keep_entries": 2,
+            "snapshot_entries": 100_000,
+            "gap_s": 3.0,
+            "append_bytes": 300,
+        },
+    ),
+    "snapshots": Focus(
+        "snapshots take long, and are overtaken by newer ones",
+        {"raft.stale_snapshot": 2, "log.away": 2, "log.slow_snapshot": 2, "members.swap": 1},
+        {"keep_entries": 2, "snapshot_entries": 100_000, "gap_s": 3.0},
+    ),
+    "offers": Focus(
+        "followers that lag are sent entries and snapshots, and answers overtake each other",
+        {"raft.cut_under": 1},
+        {
+            "chaos": False,
+            "bursts": 6,
+            "rate_per_s": 8.0,
+            "keep_entries": 2,
+            "snapshot_entries": 100_000,
+            "gap_s": 6.0,
+            "append_bytes": 1 << 22,
+        },
+    ),
+    "connections": Focus(
+        "connections break and are replaced while the old ones still deliver",
+        {"net.supersede": 3, "net.reset": 2, "net.flaky": 1, "net.slow": 1},
+        {"bursts": 12, "gap_s": 1.0, "chaos": False},
+    ),
+    "replaced": Focus(
+        "leaders are replaced and do not hear of it",
+        {"raft.hushed_transfer": 2, "net.isolate_leader": 1, "server.pause": 1},
+        {"gap_s": 3.0, "chaos": False},
+    ),
+    "disks": Focus(
+        "disks of leaders fill up or take long, and power is lost",
+        {"disk.leader_full": 2, "disk.full": 1, "disk.slow": 2, "server.crash_leader": 3},
+        {"gap_s": 3.0},
+    ),
+}
+
+
+def draw(seed: int, chaos: bool | None = None, focus: str | None = None) -> RaftSwarm:
+    """Needs nothing but its arguments. `chaos` and `focus` None: as drawn."""
+    rng = random.Random(f"raft-swarm/{seed}")
+    focused = rng.choice(sorted(FOCUSES)) if rng.random() < FOCUS_SHARE else ""
+    breadth = rng.choice((0.08, 0.25, 1.0))
+    weights = {
+        name: FAULTS[name].weight * rng.choice((1, 1, 3))
+        for name in sorted(FAULTS)
+        if rng.random() < breadth
+    }
+    swarm = RaftSwarm(
+        focus=focused if focus is None else focus,
+        count=rng.choice((3, 5)),
+        chaos=rng.random() < 0.5,
+        weights=weights or {"server.crash": 1},
+        gap_s=rng.choice((0.4, 1.0, 3.0)),
+        rate_per_s=rng.choice((2.0, 8.0, 20.0)),
+        writers=rng.choice((1, 3)),
+        keep_entries=rng.choice((2, 10, 40)),
+        snapshot_entries=rng.choice((15, 60, 100_000)),
+        bursts=rng.choice((0, 3, 12)),
+        quick=rng.random() < 0.5,
+        append_bytes=rng.choice((300, 1 << 22, 1 << 22)),
+    )
+    swarm = _focused(swarm, rng)
+    return swarm if chaos is None else msgspec.structs.replace(swarm, chaos=chaos)
+
+
+def _focused(swarm: RaftSwarm, rng: random.Random) -> RaftSwarm:
+    """With the climate of its focus, and one more misfortune now and then."""
+    if not swarm.focus:
+        return swarm
+    focus = FOCUSES[swarm.focus]
+    weights = {name: 3 * weight for name, weight in focus.weights.items()}
+    if rng.random() < 0.5:
+        weights.setdefault(rng.choice(sorted(MENU)), 1)
+    return msgspec.structs.replace(swarm, weights=weights, **focus.changes)
+
+
+def clockwork(swarm: RaftSwarm) -> ClusterTimings:
+    """Of the servers."""
+    plain = ClusterTimings(snapshot_entries=swarm.snapshot_entries)
+    raft = plain.raft
+    if swarm.quick:
+        raft = RaftTimings(
+            tick_ms=50,
+            heartbeat_ms=150,
+            notice_ms=10,
+            election_min_ms=500,
+            election_max_ms=1_000,
+            orphan_min_ms=100,
+            orphan_max_ms=250,
+        )
+    raft = msgspec.structs.replace(
+        raft,
+        keep_entries=swarm.keep_entries,
+        append_bytes=swarm.append_bytes,
+        window_bytes=4 * swarm.append_bytes,
+    )
+    return msgspec.structs.replace(plain, raft=raft)
