@@ -1,7 +1,7 @@
 """The raft log on disk: entries in memory, every change staged, durable with the next commit.
 
 A key of `raft_log` is the index, 8 bytes big-endian; a value is term (8), CRC-32 of key, term and
-command (4), command. `raft_meta` holds `hard_state` (term, vote), `commit` (a hint),
+command (4), command. `raft_meta` holds `hard_state` (term, vote, CRC-32), `commit` (a hint),
 `members` (the configuration at the first entry) and `snapshot` (the newest file).
 """
 
@@ -45,11 +45,21 @@ class JournalEnvironment(Protocol):
     def last_commit_ms(self) -> float: ...
 
 
-class HardState(msgspec.Struct, frozen=True):
+class HardState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What raft must never forget: the term, and whom we voted for in it (None: nobody yet)."""
 
     term: int = 0
     vote: int | None = None
+    crc: int | None = None
+    """CRC-32 of the two; None where it was stored before there was one."""
+
+    @classmethod
+    def sealed(cls, term: int, vote: int | None) -> HardState:
+        return cls(term, vote, zlib.crc32(msgspec.json.encode((term, vote))))
+
+    @property
+    def intact(self) -> bool:
+        return self.crc is None or self == HardState.sealed(self.term, self.vote)
 
 
 class SnapshotRecord(msgspec.Struct, frozen=True):
@@ -87,6 +97,11 @@ class Journal:
         self.entries_dirty = False
         self.hard_state_dirty = False
         self._hard_state = self._load("hard_state", HardState)
+        if self._hard_state is not None and not self._hard_state.intact:
+            raise StorageCorrupt(
+                f"{environment.path}/data.mdb: raft_meta hard_state says {self._hard_state}, and "
+                f"its checksum is wrong. Stop this server and {REJOIN}"
+            )
         self._entries = self._load_entries()
         if self._entries and self._hard_state is None:
             raise StorageCorrupt(
@@ -100,7 +115,7 @@ class Journal:
         self.configuration = self._base
         self.snapshot = self._load("snapshot", SnapshotRecord)
         if not self._entries:
-            self._stage_meta("hard_state", self._hard_state or HardState())
+            self._stage_meta("hard_state", self._hard_state or HardState.sealed(0, None))
             self._stage_meta("members", self._base)
             self.add(NO_OP, 1, 0)
         self.configuration = self.configuration_at(self.last_index)
@@ -151,7 +166,7 @@ class Journal:
         return self._commit_hint
 
     def setCurrentTerm(self, term: int, votedForNodeId: int | None) -> None:
-        self._stage_meta("hard_state", HardState(term, votedForNodeId))
+        self._stage_meta("hard_state", HardState.sealed(term, votedForNodeId))
 
     def getCurrentTerm(self) -> int:
         return self._hard_state.term if self._hard_state else 0

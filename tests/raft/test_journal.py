@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from coord.raft.journal import HardState, Journal, SnapshotRecord
@@ -236,5 +237,28 @@ def test_any_history_is_found_again(tmp_path: Path, seed: int) -> None:
         assert journal.last_index == expected[-1][1]
 
 
-def test_hard_state_defaults_to_nothing() -> None:
-    assert HardState() == HardState(0, None)
+def test_no_bit_of_term_and_vote_can_turn_over_unseen(tmp_path: Path) -> None:
+    """A node with another term or vote than it told could vote twice."""
+    environment = FakeEnvironment(str(tmp_path))
+    filled(environment)
+    stored = environment.get("raft_meta", b"hard_state")
+    assert stored is not None
+    for bit in range(len(stored) * 8):
+        value = bytearray(stored)
+        value[bit // 8] ^= 1 << (bit % 8)
+        environment.stage("raft_meta", b"hard_state", bytes(value))
+        with pytest.raises(StorageCorrupt, match="rejoin"):
+            Journal(environment, MEMBERS)
+
+
+def test_term_and_vote_from_before_they_had_a_checksum_are_taken(tmp_path: Path) -> None:
+    """They get one with the next term."""
+    environment = FakeEnvironment(str(tmp_path))
+    filled(environment)
+    environment.stage("raft_meta", b"hard_state", b'{"term":7,"vote":2}')
+    journal = Journal(environment, MEMBERS)
+    assert (journal.getCurrentTerm(), journal.getVotedForNodeId()) == (7, 2)
+    journal.setCurrentTerm(8, None)
+    assert HardState.sealed(8, None) == msgspec.json.decode(
+        environment.get("raft_meta", b"hard_state") or b"", type=HardState
+    )

@@ -101,9 +101,11 @@ class SimDisk:
         return value
 
     def flip_bit(self, databases: tuple[str, ...] = ("raft_log", "events")) -> str:
-        """Turn over one bit of a stored value, of a disk that nobody has open. Says where; empty
-        when nothing is stored there."""
+        """Turn over one bit of a stored value, of a disk that nobody has open: of term and vote as
+        often as of an entry. Says where; empty when nothing is stored there."""
         found = [(name, key) for name in databases for key in self.tables[name].keys]
+        if b"hard_state" in self.tables["raft_meta"].values:
+            found.append(("raft_meta", b"hard_state"))
         if not found or self.opened is not None:
             return ""
         database, key = self._rng.choice(found)

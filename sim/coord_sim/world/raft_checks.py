@@ -117,6 +117,8 @@ class RaftChecks:
     def started(self, number: int, disk: SimDisk) -> None:
         """Its process opens the disk: what it told others must be remembered there."""
         self._positions.pop(number, None)
+        if any(where.startswith("raft_meta") for where in disk.flipped):
+            return  # It must refuse them, which `SimServers` looks at.
         stored = disk.tables["raft_meta"].values.get(b"hard_state")
         told = self._told_terms.get(number, 0)
         if stored is None:

@@ -12,7 +12,7 @@ from coord_sim.world.raft_faults import MENU
 from coord_sim.world.server import ClusterTimings
 from coord_sim.world.server_faults import FAULTS
 
-FOCUS_SHARE = 0.6
+FOCUS_SHARE = 0.75
 """So many seeds have a focus; the others meet whatever there is."""
 
 
@@ -43,6 +43,8 @@ class Focus(msgspec.Struct, frozen=True):
     """A climate in which one kind of hazard comes about often."""
 
     told: str
+    share: int
+    """How often it is drawn, beside the others."""
     weights: dict[str, int]
     changes: dict[str, Any] = {}
 
@@ -50,11 +52,13 @@ class Focus(msgspec.Struct, frozen=True):
 FOCUSES: dict[str, Focus] = {
     "terms": Focus(
         "leadership comes back to a leader while answers to it from before are under way",
+        1,
         {"log.to_and_fro": 3},
         {"count": 5, "bursts": 12, "gap_s": 3.0, "chaos": False},
     ),
     "tails": Focus(
         "leaders append what nobody confirms, and come back to logs that were shortened",
+        2,
         {"raft.deaf_leader": 3, "net.isolate_leader": 1},
         {
             "bursts": 6,
@@ -67,11 +71,13 @@ FOCUSES: dict[str, Focus] = {
     ),
     "snapshots": Focus(
         "snapshots take long, and are overtaken by newer ones",
+        2,
         {"raft.stale_snapshot": 2, "log.away": 2, "log.slow_snapshot": 2, "members.swap": 1},
         {"keep_entries": 2, "snapshot_entries": 100_000, "gap_s": 3.0},
     ),
     "offers": Focus(
         "followers that lag are sent entries and snapshots, and answers overtake each other",
+        3,
         {"raft.cut_under": 1},
         {
             "chaos": False,
@@ -79,22 +85,27 @@ FOCUSES: dict[str, Focus] = {
             "rate_per_s": 8.0,
             "keep_entries": 2,
             "snapshot_entries": 100_000,
-            "gap_s": 6.0,
+            "gap_s": 3.0,
+            "count": 3,
+            "quick": False,
             "append_bytes": 1 << 22,
         },
     ),
     "connections": Focus(
         "connections break and are replaced while the old ones still deliver",
+        1,
         {"net.supersede": 3, "net.reset": 2, "net.flaky": 1, "net.slow": 1},
         {"bursts": 12, "gap_s": 1.0, "chaos": False},
     ),
     "replaced": Focus(
         "leaders are replaced and do not hear of it",
+        1,
         {"raft.hushed_transfer": 2, "net.isolate_leader": 1, "server.pause": 1},
         {"gap_s": 3.0, "chaos": False},
     ),
     "disks": Focus(
         "disks of leaders fill up or take long, and power is lost",
+        1,
         {"disk.leader_full": 2, "disk.full": 1, "disk.slow": 2, "server.crash_leader": 3},
         {"gap_s": 3.0},
     ),
@@ -104,7 +115,10 @@ FOCUSES: dict[str, Focus] = {
 def draw(seed: int, chaos: bool | None = None, focus: str | None = None) -> RaftSwarm:
     """Needs nothing but its arguments. `chaos` and `focus` None: as drawn."""
     rng = random.Random(f"raft-swarm/{seed}")
-    focused = rng.choice(sorted(FOCUSES)) if rng.random() < FOCUS_SHARE else ""
+    names = sorted(FOCUSES)
+    focused = rng.choices(names, [FOCUSES[name].share for name in names])[0]
+    if rng.random() >= FOCUS_SHARE:
+        focused = ""
     breadth = rng.choice((0.08, 0.25, 1.0))
     weights = {
         name: FAULTS[name].weight * rng.choice((1, 1, 3))

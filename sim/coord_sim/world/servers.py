@@ -466,7 +466,8 @@ class SimServers:
         node = server.node
         assert node is not None
         index, digest = node.state.meta.applied_index, node.state.meta.digest
-        if self.checks.digests.get(index, digest) != digest:
+        used = any(where.startswith("raft_meta") for where in server.disk.flipped)
+        if used or self.checks.digests.get(index, digest) != digest:
             self.violated(Violation(REFUSES_DAMAGE, f"node {server.number}: {server.disk.flipped}"))
 
     def _died(self, server: SimServer, process: SimProcess) -> None:
