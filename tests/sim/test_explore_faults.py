@@ -19,6 +19,9 @@ from coord_sim.explore.schedule import (
     Schedule,
     SnapshotRestore,
 )
+from coord_sim.explore.search import search
+from coord_sim.mutants.catalogue import MUTANTS
+from coord_sim.mutants.surgery import applied
 from msgspec.structs import replace
 
 from coord.core import hosts, requests
@@ -38,7 +41,7 @@ from coord.model.events import (
 )
 from tests.fleet_story import Story
 
-from .explored_stories import QUICK, crash_and_restart, explored, position
+from .explored_stories import QUICK, crash_and_restart, explored, history, position
 
 HOST = "host-0000"
 
@@ -169,6 +172,35 @@ def test_nobody_is_lost_for_an_election_that_takes_a_whole_lease(
     run = execute(explored(story), Schedule((change,)))
     assert run.violation is not None
     assert run.violation.sentence == "only a host that was silent for its lease is lost"
+
+
+def test_every_election_takes_its_time(ready: Explored, story: Story) -> None:
+    submitted = position(story, JobSubmitted)
+    for in_flight in InFlight:
+        run = run_with(ready, LeaderChange(submitted, in_flight))
+        at = next(at for at in kinds(run, LeaderElected) if run.records[at].entry.term == 2)
+        elected, before = run.records[at].entry, run.records[at - 1].entry
+        wall_ms = before.wall_ms - story.records[at - 1].entry.wall_ms
+        assert elected.wall_ms - before.wall_ms + wall_ms >= QUICK.lease_ms // 4
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("terms-grow", "terms only grow"),
+        ("verdicts-in-term", "deadlines are judged in the term whose leader is recorded"),
+        ("time-again-after-silence", "time out of sight counts against no task"),
+        ("no-hang-out-of-sight", "time out of sight counts against no task"),
+    ],
+)
+def test_a_guard_that_was_taken_out_is_missed(name: str, sentence: str) -> None:
+    """Within few schedules of a log in which it mattered to nobody."""
+    change = "leader-change" if name == "terms-grow" else "hang"
+    incident = history(f"transcript-{change}")
+    with applied(MUTANTS[name]):
+        found = next(search(incident, budget_s=6, seed=1))
+    assert found.run.violation is not None
+    assert found.run.violation.sentence == sentence
 
 
 def test_a_restored_server_goes_on_as_the_others(ready: Explored, story: Story) -> None:

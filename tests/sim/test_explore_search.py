@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import islice
+from random import Random
+
 import pytest
+from coord_sim.explore.conflicts import Conflicts
+from coord_sim.explore.execute import Explored
 from coord_sim.explore.found import Progress
+from coord_sim.explore.schedule import first_position
 from coord_sim.explore.search import ALL, search
+from coord_sim.explore.strategies.window import Windows
 
 from .explored_stories import crash_and_restart, history, incident_of
 
@@ -46,6 +54,15 @@ def test_a_share_that_is_not_used_goes_to_the_next() -> None:
     share = ALL[1].share / sum(strategy.share for strategy in ALL)
     assert faults.share_s > progress.budget_s * share
     assert all(strategy.schedules for strategy in progress.strategies)
+
+
+def test_a_short_budget_sees_windows_in_every_part_of_the_log() -> None:
+    ready = Explored(incident_of(crash_and_restart()))
+    windows = Windows(ready, Conflicts(ready), Random(1))
+    some = list(islice(windows.schedules(), 2 * ready.recording.size))
+    begun = Counter(first_position(schedule.changes[0]) for schedule in some)
+    assert len(begun) > ready.recording.size // 2
+    assert max(begun.values()) - min(begun.values()) <= 1
 
 
 def test_it_tells_how_much_of_the_log_was_used() -> None:

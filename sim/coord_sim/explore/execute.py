@@ -338,12 +338,11 @@ class Execution(Reacting):
         for table, key in changed:
             if table == "hosts":
                 self.stirred[key] = None
-        if changed or record.decisions:
-            silent_ms = self._silences(record) if record.decisions else {}
-            slack_ms = self.jumps * state.meta.settings.max_step_ms
-            broken = self._judged(record, changed, Sight(host_before, silent_ms, slack_ms))
-            if broken is not None:
-                self.breaks(broken)
+        silent_ms = self._silences(record) if record.decisions else {}
+        slack_ms = self.jumps * state.meta.settings.max_step_ms
+        broken = self._judged(record, changed, Sight(host_before, silent_ms, slack_ms))
+        if broken is not None:
+            self.breaks(broken)
         return record
 
     def _decided_once(self, record: Recorded) -> None:

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 RESTART_MS = 1_000
 """From the death of an agent to its next registration."""
+ELECTION_MS = 1_500
+"""That nobody leads, or a quarter of a lease where that is shorter."""
 SERVERS = 3
 
 
@@ -64,13 +66,21 @@ def _pause(execution: Execution, change: Pause) -> None:
 
 def _change_leader(execution: Execution, change: LeaderChange) -> None:
     meta = execution.state.meta
-    if change.in_flight is InFlight.NONE:
-        # The worst that an election can be: nobody could be heard for a whole lease.
-        execution.now_ms += meta.settings.lease_ms
-    node, term = meta.leader % SERVERS + 1, meta.term + 1
+    worst = change.in_flight is InFlight.NONE
+    lease_ms = meta.settings.lease_ms
+    # The worst that an election can be: nobody could be heard for a whole lease.
+    execution.now_ms += lease_ms if worst else min(ELECTION_MS, lease_ms // 4)
+    node, term, before = meta.leader % SERVERS + 1, meta.term + 1, meta.term
     origin = Origin(f"node:{node}", term, execution.number())
+    if worst:
+        # Whoever looks at the clock before the log says that it leads judges nothing.
+        execution.apply(ClockAdvanced(), origin, term=term)
     execution.apply(LeaderElected(node, term), origin, term=term)
     execution.renew()
+    if worst and before:
+        # Nor does the leader before, which stood still and knows nothing of its end.
+        late = Origin(f"node:{meta.leader}", before, execution.number())
+        execution.apply(ClockAdvanced(), late, term=before)
     if change.in_flight is InFlight.COMMITTED_UNANSWERED:
         entry = execution.delivered.get(change.at)
         if entry is not None and not entry.origin.actor.startswith("node:"):

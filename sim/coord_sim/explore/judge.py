@@ -16,8 +16,11 @@ from coord.core.state import State
 from coord.model.decisions import (
     CauseRevised,
     CheckpointCommitted,
+    HangDetected,
+    HostCleared,
     HostJoined,
     HostLost,
+    HostSuspected,
     IncidentOpened,
     JobCancelled,
     JobCompleted,
@@ -25,9 +28,19 @@ from coord.model.decisions import (
     RestartScheduled,
     TasksPlaced,
 )
-from coord.model.entities import FailureCause, Gang, GangPhase, Hold, Host, QueueReason, Task
+from coord.model.entities import (
+    FailureCause,
+    Gang,
+    GangPhase,
+    Hold,
+    Host,
+    HostStatus,
+    QueueReason,
+    Task,
+    TaskStatus,
+)
 from coord.model.entry import Recorded
-from coord.model.events import JobSubmitted
+from coord.model.events import ClockAdvanced, JobSubmitted, LeaderElected
 
 from .fork import RowKey
 
@@ -42,6 +55,9 @@ FINISHED_STAYS = "a finished job stays finished"
 TRUE_SILENCE = "only a host that was silent for its lease is lost"
 CHARGED_ONCE = "each failure is charged once, and to whom it is due"
 HOST_TO_BLAME = "the loss of a host is not charged to the user"
+TERMS_GROW = "terms only grow"
+VERDICTS_IN_TERM = "deadlines are judged in the term whose leader is recorded"
+IN_SIGHT = "time out of sight counts against no task"
 DEVICE_OWNER = "a device has one live owner"
 EXCLUSIVE_ONCE = "an exclusive task runs once"
 RESTORED_SAME = "a server restored from a snapshot decides as the others do"
@@ -50,8 +66,8 @@ AS_STATED = "what runs is what the state says"
 
 HISTORY_PROPERTIES = (
     NOTHING_CHANGED, DECIDED_ONCE, ONE_RESTART, CURRENT_COMMITS, RESTORES_GROW, GENERATIONS_GROW,
-    INCARNATIONS_GROW, FINISHED_STAYS, TRUE_SILENCE, CHARGED_ONCE, HOST_TO_BLAME, DEVICE_OWNER,
-    EXCLUSIVE_ONCE, RESTORED_SAME, IN_THE_END, AS_STATED,
+    INCARNATIONS_GROW, FINISHED_STAYS, TRUE_SILENCE, CHARGED_ONCE, HOST_TO_BLAME, TERMS_GROW,
+    VERDICTS_IN_TERM, IN_SIGHT, DEVICE_OWNER, EXCLUSIVE_ONCE, RESTORED_SAME, IN_THE_END, AS_STATED,
 )  # fmt: skip
 
 Value = TypeVar("Value")
@@ -74,6 +90,9 @@ class Memory(msgspec.Struct, frozen=True):
     """Gang -> the newest generation that an incident ended."""
     restarted: dict[str, int] = {}
     """Gang -> the newest generation that was followed by a restart."""
+    cleared: dict[str, int] = {}
+    """Host -> when it was heard again after it was suspected."""
+    term: int = 0
 
 
 class Sight(msgspec.Struct, frozen=True):
@@ -95,6 +114,7 @@ def memory_of(state: State) -> Memory:
         restored={gang.key: gang.restore_step for gang in gangs},
         incarnations={name: host.incarnation for name, host in state.hosts.items()},
         restarted={gang.key: gang.generation - (gang.phase != GangPhase.WAITING) for gang in gangs},
+        term=state.meta.term,
     )
 
 
@@ -107,6 +127,12 @@ def judge(
     event = record.entry.event
     if isinstance(event, JobSubmitted):
         memory = _forget_job(memory, event.spec.name)
+    elif isinstance(event, LeaderElected):
+        if event.term <= memory.term:
+            return memory, (TERMS_GROW, f"{event.term} after {memory.term}")
+        memory = replace(memory, term=event.term)
+    elif isinstance(event, ClockAdvanced) and record.entry.term != memory.term:
+        return memory, (VERDICTS_IN_TERM, f"by a leader of {record.entry.term} in {memory.term}")
     for decision in record.decisions:
         look = _LOOKS.get(type(decision))
         if look is None:
@@ -143,6 +169,8 @@ def _forget_job(memory: Memory, job: str) -> Memory:
         memory.incarnations,
         _without(memory.failed, job),
         _without(memory.restarted, job),
+        memory.cleared,
+        memory.term,
     )
 
 
@@ -221,7 +249,53 @@ def _opened(
     ):
         return memory, (HOST_TO_BLAME, f"{gang}: {decision.detail}")
     memory = replace(memory, failed={**memory.failed, gang: generation})
-    return memory, _charged(state, gang)
+    late = _timed_out(memory, state, record, decision)
+    return memory, (IN_SIGHT, late) if late else _charged(state, gang)
+
+
+def _timed_out(memory: Memory, state: State, record: Recorded, decision: IncidentOpened) -> str:
+    """The task that is said to be late, if it could not be heard for some of that time."""
+    task = state.tasks.get(decision.subject)
+    if not isinstance(record.entry.event, ClockAdvanced) or task is None:
+        return ""
+    if any(isinstance(other, HostLost | HangDetected) for other in record.decisions):
+        return ""
+    launch_ms = state.meta.settings.launch_timeout_ms
+    return _unseen(memory, state, record, task, launch_ms)
+
+
+def _hung(
+    memory: Memory, state: State, record: Recorded, decision: HangDetected, sight: Sight
+) -> Outcome:
+    gang = state.gangs.get(decision.gang)
+    role = state.jobs[gang.job].spec.role(gang.role) if gang is not None else None
+    if role is None:
+        return memory, None
+    for task in state.tasks.values():
+        current = task.gang == decision.gang and task.generation == decision.generation
+        if current and task.status == TaskStatus.STOPPING:
+            unseen = _unseen(memory, state, record, task, role.hang_ms)
+            if unseen:
+                return memory, (IN_SIGHT, unseen)
+    return memory, None
+
+
+def _unseen(memory: Memory, state: State, record: Recorded, task: Task, allowed_ms: int) -> str:
+    host = state.hosts[task.host]
+    now = [other.host for other in record.decisions if isinstance(other, HostSuspected)]
+    if host.status == HostStatus.SUSPECT and host.host not in now:
+        return f"{task.key} on {task.host}, which is silent"
+    cleared_ms = memory.cleared.get(task.host)
+    if cleared_ms is not None and record.now_ms - cleared_ms < allowed_ms:
+        ago_ms = record.now_ms - cleared_ms
+        return f"{task.key} on {task.host}, which was heard again {ago_ms} ms before"
+    return ""
+
+
+def _cleared(
+    memory: Memory, state: State, record: Recorded, decision: HostCleared, sight: Sight
+) -> Outcome:
+    return replace(memory, cleared={**memory.cleared, decision.host: record.now_ms}), None
 
 
 def _revised(
@@ -281,6 +355,8 @@ _LOOKS: dict[type, Callable[..., Outcome]] = {
     CauseRevised: _revised,
     RestartScheduled: _restarted,
     HostLost: _lost,
+    HostCleared: _cleared,
+    HangDetected: _hung,
 }
 
 

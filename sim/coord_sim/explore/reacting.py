@@ -15,7 +15,7 @@ from coord.model.entry import Origin, Recorded
 from coord.model.events import AnyEvent, HostRegistered, TaskExited, TaskReaped, TaskStarted
 from coord.model.rejections import Rejection
 
-from . import agents
+from . import agents, working
 from .agents import Agent, Doing
 from .judge import DEVICE_OWNER, EXCLUSIVE_ONCE, Broken
 from .marks import mark_of
@@ -180,6 +180,7 @@ class Reacting(Stage):
         fact = about[1]
         if fact is Fact.STARTED:
             self._look_at_owners(host, agent.records[task])
+            working.begin(self, host, task)
         if fact in (Fact.EXITED, Fact.LAUNCH_FAILED):
             self._then_gone(host, task)
         self.stirred[host] = None
@@ -443,5 +444,8 @@ FIRES: dict[str, Callable[[Any, str, Any], None]] = {
     "resume": _resumed,
     "restart": _restarted,
     "sent again": _sent_again,
+    "works": working.work,
+    "saved": working.saved,
+    "finished": working.finished,
     "asked again": _asked_again,
 }

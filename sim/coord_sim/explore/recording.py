@@ -20,6 +20,7 @@ from coord.model.events import HeartbeatsSeen, HostRegistered, TaskFound
 from .agents import fact_of
 from .incident import Incident
 from .order import PartialOrder
+from .working import paces
 
 LATENCIES_MS = {Fact.STARTED: 100, Fact.EXITED: 100, Fact.REAPED: 20}
 """From an order to what comes of it, where the log shows none."""
@@ -64,6 +65,7 @@ class Recording:
         """Host -> when there was a sign of life of it."""
         for position, record in enumerate(incident.records):
             self._index(position, record)
+        self.paces = paces(self.records)
         # What follows is filled in while the log is replayed once (`stage.Stage`).
         self.latency_ms: dict[Awaited, int] = {}
         self.asked_ms: dict[Awaited, int] = {}
