@@ -85,10 +85,6 @@ class FakeEnvironment:
         self._staged = []
         self._view = {name: dict(rows) for name, rows in self.durable.items()}
 
-    def durable_entry(self, index: int) -> bytes | None:
-        """The raft log's bytes at an index, if they would survive a crash now."""
-        return self.durable.get("raft_log", {}).get(index.to_bytes(8, "big"))
-
 
 def _put(
     rows: dict[str, dict[bytes, bytes]], database: str, key: bytes, value: bytes | None
@@ -106,9 +102,8 @@ Applied = tuple[int, int, bytes]
 class ListMachine:
     """Remembers everything applied, durably with the environment's commits."""
 
-    def __init__(self, environment: Any, observe: Callable[[Applied], None] | None = None) -> None:
+    def __init__(self, environment: Any) -> None:
         self._environment = environment
-        self._observe = observe
         self.fails_at = b""
         """Applying this payload raises."""
         self.applied: list[Applied] = [
@@ -124,8 +119,6 @@ class ListMachine:
         if self.fails_at and payload == self.fails_at:
             raise ValueError(f"cannot apply {payload!r}")
         self._keep((raft_index, term, payload))
-        if self._observe is not None:
-            self._observe((raft_index, term, payload))
 
     def write_snapshot(self) -> Callable[[str], None]:
         encoded = msgspec.msgpack.encode(self.applied)

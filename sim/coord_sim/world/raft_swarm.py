@@ -52,7 +52,7 @@ class Focus(msgspec.Struct, frozen=True):
 FOCUSES: dict[str, Focus] = {
     "terms": Focus(
         "leadership comes back to a leader while answers to it from before are under way",
-        1,
+        2,
         {"log.to_and_fro": 3},
         {"count": 5, "bursts": 12, "gap_s": 3.0, "chaos": False},
     ),
