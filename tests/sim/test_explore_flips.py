@@ -137,3 +137,23 @@ def test_pairs_of_a_long_quiet_time_cost_as_much_as_it_is_long() -> None:
 
     few, more, most = looked_at(50), looked_at(100), looked_at(200)
     assert most - more == 2 * (more - few)
+
+
+def test_what_it_costs_to_find_pairs_grows_as_the_log_does() -> None:
+    """A log that is dominated by two ranks' steps, which all touch the row of their gang and which
+    nothing orders: ten times as many make ten times the work, not a hundred times."""
+
+    def costs(steps: int) -> tuple[int, int, int]:
+        story = crash_and_restart()
+        for step in range(3, steps // 2 + 3):
+            story.all_step("d", step)
+        ready = explored(story)
+        conflicts = Conflicts(ready)
+        pairs = len(conflicts.pairs())
+        return conflicts.looked_at, pairs, ready.order.joins
+
+    few, more, most = costs(100), costs(1_000), costs(10_000)
+    for at, names in enumerate(("looked at", "pairs", "joins")):
+        growth = (most[at] - more[at]) / max(more[at] - few[at], 1)
+        assert growth <= 11, names
+    assert most[1] > 10_000

@@ -41,6 +41,9 @@ from .fork import RowKey, changed_rows, differing, fork
 
 FARTHEST = 64
 """Events between the two of a pair up to which it is checked whether they commute."""
+NEAREST = 12
+"""Of each sender's events that touch the same, those that an event is paired with: many events upon
+one row would have all their pairs otherwise."""
 PAIRS_LIMIT = 200_000
 """Pairs kept of one incident, the nearest ones of each event first."""
 
@@ -91,10 +94,11 @@ class Conflicts:
 
     def _unordered(self, chains: dict[int, list[int]], second: int) -> list[int]:
         """Of these positions by chain those that nothing orders before `second`, the nearest first.
-        Of a chain that holds for its last ones, so no more than one too many is looked at."""
+        Of a chain that holds for its last ones, so no more than one too many is looked at; and no
+        more than `NEAREST` are taken."""
         found: list[int] = []
         for chain in chains.values():
-            for first in reversed(chain):
+            for first in reversed(chain[-NEAREST:]):
                 self.looked_at += 1
                 if self._explored.order.before(first, second):
                     break

@@ -150,7 +150,7 @@ class Reacting(Stage):
         actor = f"host:{host}"
         told = recording.told.get((task, fact), ())
         if not told and recording.asked_of.get((task, fact)) == host:
-            return True  # The log has the order, and ends before anything comes of it.
+            return not recording.cut_short(host, task, fact)
         return any(
             self.ahead(position)
             and recording.records[position].entry.origin.actor == actor

@@ -161,6 +161,15 @@ class Recording:
             return signs[at] if at and signs[at] - last_ms > self.quiet_ms else now_ms
         return -1 if self.times_ms[-1] - last_ms > self.quiet_ms else now_ms
 
+    def cut_short(self, host: str, task: str, fact: Fact) -> bool:
+        """Whether nothing was told because the host could not be heard when that was due: it may
+        well have come true. Otherwise it never did, or not before the log ends."""
+        asked_ms = self.asked_ms.get((task, fact))
+        if asked_ms is None:
+            return False
+        due_ms = asked_ms + self.typical_ms.get(fact, TICK_MS)
+        return due_ms < self.times_ms[-1] and self.silent(host, due_ms)
+
     def latency(self, task: str, fact: Fact) -> int:
         found = self.latency_ms.get((task, fact))
         return found if found is not None else self.typical_ms.get(fact, TICK_MS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from coord_sim.explore.conflicts import NEAREST
 from coord_sim.explore.schedule import AnyChange, Flip
 
 from .base import Strategy
@@ -20,7 +21,7 @@ class SingleFlips(Strategy):
             yield (Flip(first, second),)
 
     def bound(self, finished: bool) -> str:
-        pruned = f", {self.conflicts.commuting} pairs commute"
+        pruned = f" within {NEAREST} of each sender, {self.conflicts.commuting} pairs commute"
         if finished:
             return f"single flips: all {self.tried} tried{pruned}"
         return f"single flips: {self.tried} tried, more left{pruned}"
