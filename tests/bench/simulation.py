@@ -37,7 +37,7 @@ def measure(runs: int) -> list[Figure]:
 def virtual_s_per_cpu_s(seed: int, options: WorldOptions) -> float:
     """Of the load alone: what comes after it, until all is quiet, passes faster."""
     trace = LoadTrace()
-    with scratch_directory(seed) as directory, logs_to(trace), no_collector():
+    with scratch_directory(seed) as directory, logs_to(trace, directory), no_collector():
         world = World(seed, options, climate_of(seed, options), directory, trace)
         try:
             world.live()

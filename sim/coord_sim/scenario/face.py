@@ -110,7 +110,7 @@ class Scenario:
             raise RuntimeError("a world runs a loop of its own: use it in a plain `def`")
         try:
             directory = self._within.enter_context(scratch_directory(self.seed))
-            self._within.enter_context(logs_to(self._trace))
+            self._within.enter_context(logs_to(self._trace, directory))
             self._within.enter_context(no_collector())
             self._world = LedWorld(self.seed, self._climate, directory, self._trace, self._settings)
             self._run(self._world.begin())

@@ -7,7 +7,7 @@ import gc
 import logging
 import os
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import structlog
@@ -25,9 +25,12 @@ from coord_sim.world.world import World
 
 RULES = tuple(sorted(ALL_RULES))
 KEPT_LINES = 200
+RAFT_LIBRARY = "pysyncobj"
 UNEXPECTED = "nothing raises what nobody expects"
 GOES_ON = "virtual time goes on"
 TOLD_FRAMES = 12
+DISKS = "disks"
+"""What is told in place of the scratch directory, whose name no second run has."""
 
 
 def run_seed(seed: int, options: WorldOptions) -> Outcome:
@@ -48,7 +51,7 @@ class RecordingTrace(Trace):
         super().__init__(keep=None)
 
     def remark(self, text: str) -> None:
-        """For a reader only: it may hold what differs between two runs of one seed."""
+        """For a reader only."""
         now_s, process = self._where()
         self._lines.append(f"{now_s * 1000:.3f} {process or '-'} # {text}")
 
@@ -61,7 +64,7 @@ def climate_of(seed: int, options: WorldOptions) -> Climate:
 def _run(seed: int, options: WorldOptions, trace: Trace) -> Recording:
     climate = climate_of(seed, options)
     broken = detail = ""
-    with scratch_directory(seed) as directory, logs_to(trace), no_collector():
+    with scratch_directory(seed) as directory, logs_to(trace, directory), no_collector():
         world = World(seed, options, climate, directory, trace)
         try:
             world.live()
@@ -84,7 +87,7 @@ def _run(seed: int, options: WorldOptions, trace: Trace) -> Recording:
         virtual_ms=world.lived_ms(),
         entries=world.entries(),
         broken=broken,
-        detail=detail.replace(directory, "disks"),
+        detail=detail.replace(directory, DISKS),
         faults=dict(sorted(world.happened.items())),
         counts=dict(sorted(world.counts().items())),
     )
@@ -116,33 +119,59 @@ def no_collector() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def logs_to(trace: Trace) -> Iterator[None]:
-    """What servers and agents log becomes remarks in a recording, and nothing elsewhere."""
+def logs_to(trace: Trace, directory: str) -> Iterator[None]:
+    """What servers and agents log becomes remarks in a recording, and nothing elsewhere; so does
+    what the raft library logs. `directory` is the scratch directory."""
     before, was_configured = structlog.get_config(), structlog.is_configured()
-    if isinstance(trace, RecordingTrace):
-        structlog.configure(processors=[_remarking(trace)], cache_logger_on_first_use=False)
+    remark = _remarking(trace, directory) if isinstance(trace, RecordingTrace) else None
+    if remark is not None:
+        structlog.configure(processors=[_telling(remark)], cache_logger_on_first_use=False)
     else:
         structlog.configure(
             processors=[_dropping],
             wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL),
             cache_logger_on_first_use=False,
         )
+    library, below = logging.getLogger(RAFT_LIBRARY), _Telling(remark)
+    library.addHandler(below)
+    passed_on, library.propagate = library.propagate, False
     try:
         yield
     finally:
+        library.removeHandler(below)
+        library.propagate = passed_on
         structlog.reset_defaults()
         if was_configured:
             structlog.configure(**before)
+
+
+def _remarking(trace: RecordingTrace, directory: str) -> Callable[[str], None]:
+    def remark(text: str) -> None:
+        trace.remark(text.replace(directory, DISKS))
+
+    return remark
 
 
 def _dropping(logger: Any, method: str, event: Any) -> Any:
     raise structlog.DropEvent
 
 
-def _remarking(trace: RecordingTrace) -> Any:
+def _telling(remark: Callable[[str], None]) -> Any:
     def processor(logger: Any, method: str, event: dict[str, Any]) -> Any:
         told = " ".join(f"{key}={value}" for key, value in event.items() if key != "event")
-        trace.remark(f"{method} {event.get('event', '')} {told}".rstrip())
+        remark(f"{method} {event.get('event', '')} {told}".rstrip())
         raise structlog.DropEvent
 
     return processor
+
+
+class _Telling(logging.Handler):
+    """A library's log, which goes where the product's goes."""
+
+    def __init__(self, remark: Callable[[str], None] | None) -> None:
+        super().__init__()
+        self._remark = remark
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._remark is not None:
+            self._remark(f"{record.levelname.lower()} {record.name}: {record.getMessage()}")
