@@ -129,3 +129,47 @@ def test_ctrl_c_prints_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
     result = run("--seeds", "1000", "--workers", "1")
     assert result.exit_code == Exit.INTERRUPTED
     assert "seeds         2 (1 to 2), 0 failed" in result.stdout
+
+
+def test_a_failure_is_told_though_its_files_cannot_be_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A hunt of an hour must not end in the name of a directory."""
+    (tmp_path / "sim-failure-7").write_text("a file where the directory would be")
+    recording = record_seed(7, WorldOptions(seconds=1))
+    monkeypatch.setattr(campaign.Plan.__new__, "__defaults__", fake_defaults("broken_from_seven"))
+    monkeypatch.setattr(cli_run, "record_seed", lambda seed, options: recording)
+    result = run("--seeds", "9", "--workers", "1", "--artefacts", str(tmp_path))
+    assert result.exit_code == Exit.FAILED
+    assert "seed 7 broke a promise: all is well" in result.stdout
+    assert "seed 7 leaves no files: " in result.stderr
+    assert "says more" not in result.stdout
+
+
+def test_a_seed_that_does_not_repeat_is_said_to(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its files are of another run than the one that failed."""
+    recording = record_seed(7, WorldOptions(seconds=1))
+    monkeypatch.setattr(campaign.Plan.__new__, "__defaults__", fake_defaults("broken_from_seven"))
+    monkeypatch.setattr(cli_run, "record_seed", lambda seed, options: recording)
+    result = run("--seeds", "9", "--workers", "1", "--artefacts", str(tmp_path))
+    assert "seed 7 went another way" in result.stderr
+    assert f"digest {recording.outcome.digest}, before d" in result.stderr
+    assert f"{tmp_path}/sim-failure-7/report.html says more" in result.stdout
+
+
+def test_ctrl_c_while_files_are_written_tells_the_failure(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """And ends with 130."""
+
+    def interrupted(seed: int, options: WorldOptions) -> object:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(campaign.Plan.__new__, "__defaults__", fake_defaults("broken_from_seven"))
+    monkeypatch.setattr(cli_run, "record_seed", interrupted)
+    result = run("--seeds", "9", "--workers", "1", "--artefacts", str(tmp_path))
+    assert result.exit_code == Exit.INTERRUPTED
+    assert "seed 7 broke a promise: all is well" in result.stdout
+    assert list(tmp_path.iterdir()) == []

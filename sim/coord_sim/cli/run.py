@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -181,10 +181,8 @@ def run(
     )
     with _Watching(seeds) as watching:
         result = run_campaign(plan, watching.tell)
-    failures = [
-        _examined(outcome, artefacts if at < ARTEFACTS_LIMIT else "-")
-        for at, outcome in enumerate(result.failures)
-    ]
+    failures, interrupted = _examine(result.failures, artefacts)
+    result = result._replace(interrupted=result.interrupted or interrupted)
     if output == "json":
         print_json(_document(plan, result, failures))
     else:
@@ -194,13 +192,35 @@ def run(
     ctx.exit(Exit.FAILED if failures else Exit.OK)
 
 
-def _examined(outcome: Outcome, under: str) -> Failed:
+def _examine(outcomes: Sequence[Outcome], under: str) -> tuple[list[Failed], bool]:
+    """Each failed seed, and whether Ctrl-C came meanwhile. What was found is told, whatever
+    becomes of its files."""
+    interrupted = False
+    failures = []
+    for at, outcome in enumerate(outcomes):
+        where = ""
+        if under != "-" and outcome.digest and at < ARTEFACTS_LIMIT and not interrupted:
+            try:
+                where = _recorded(outcome, under)
+            except OSError as error:
+                click.echo(f"coordctl: seed {outcome.seed} leaves no files: {error}", err=True)
+            except KeyboardInterrupt:
+                interrupted = True
+        repeat = outcome.repeat_line(commit_or_version())
+        failures.append(Failed(outcome.seed, outcome.broken, outcome.detail, repeat, where))
+    return failures, interrupted
+
+
+def _recorded(outcome: Outcome, under: str) -> str:
     """Run it again with everything kept, and write that down."""
-    where = ""
-    if under != "-" and outcome.digest:
-        where = str(write_artefacts(record_seed(outcome.seed, outcome.options), Path(under)))
-    repeat = outcome.repeat_line(commit_or_version())
-    return Failed(outcome.seed, outcome.broken, outcome.detail, repeat, where)
+    recording = record_seed(outcome.seed, outcome.options)
+    if recording.outcome.digest != outcome.digest:
+        click.echo(
+            f"coordctl: seed {outcome.seed} went another way when it was run again for its files: "
+            f"digest {recording.outcome.digest}, before {outcome.digest}",
+            err=True,
+        )
+    return str(write_artefacts(recording, Path(under)))
 
 
 def _document(plan: Plan, result: Result, failures: list[Failed]) -> Document:
