@@ -43,16 +43,18 @@ def _crash(world: World, machine: Machine) -> None:
 
 
 def _cascade(world: World, machine: Machine) -> None:
-    """One rank ends, and takes its peers with it: who was first is not told first."""
+    """One rank ends, and takes its peers with it: who was first is not told first. Or all of them
+    have done their work."""
     first = _running(world, machine)
     if first is None:
         return
+    done = world.rng.random() < 0.3
     for other in world.machines.values():
         for process in other.processes.values():
             ours = (process.job, process.role) == (first.job, first.role)
-            if ours and not process.exited and world.rng.random() < 0.8:
+            if ours and not process.exited and (done or world.rng.random() < 0.8):
                 code, signal = world.rng.choice(((1, 0), (1, 0), (93, 0), (0, 9), (0, 6)))
-                other.crash(process, code, signal)
+                other.crash(process, 0 if done else code, 0 if done else signal)
 
 
 def _stall(world: World, machine: Machine) -> None:
@@ -260,9 +262,12 @@ def _submit(world: World, machine: Machine) -> None:
 
 
 def _cancel(world: World, machine: Machine) -> None:
-    """Any job, and rather one that is about to restart."""
-    stopping = [gang.job for gang in world.state.gangs.values() if gang.phase == GangPhase.STOPPING]
-    names = stopping if stopping and world.rng.random() < 0.5 else list(world.state.jobs)
+    """Any job, and rather one that is about to restart, or to fail for good."""
+    stopping = [gang for gang in world.state.gangs.values() if gang.phase == GangPhase.STOPPING]
+    failing = [gang.job for gang in stopping if gang.stop_final == "fail"]
+    names = failing if world.rng.random() < 0.5 else [gang.job for gang in stopping]
+    if not names or world.rng.random() < 0.3:
+        names = list(world.state.jobs)
     if names:
         world.ask(events.JobCancelRequested(world.rng.choice(names), "me"))
 
@@ -272,16 +277,24 @@ def _resize(world: World, machine: Machine) -> None:
     if not world.state.jobs:
         return
     job = world.rng.choice(list(world.state.jobs.values()))
+    role = world.rng.choice(job.spec.roles)
+    alone = [one for one in job.spec.roles if not one.gang and not one.service]
     done = [
-        gang.job
+        gang
         for gang in world.state.gangs.values()
-        if gang.phase == GangPhase.RUNNING and gang.succeeded == gang.size
+        if gang.index < 0 and gang.phase == GangPhase.RUNNING and gang.succeeded == gang.size
     ]
     if done and world.rng.random() < 0.7:
-        job = world.state.jobs[world.rng.choice(done)]
-    role = world.rng.choice(job.spec.roles)
-    for _ in range(world.rng.choice((1, 1, 2))):
-        replicas = world.rng.randrange(max(role.smallest, 1), role.largest + 2)
+        gang = world.rng.choice(done)
+        job = world.state.jobs[gang.job]
+        role = job.spec.role(gang.role) or role
+    elif alone and world.rng.random() < 0.5:
+        role = alone[0]
+    sizes = range(max(role.smallest, 1), role.largest + 2)
+    chosen = [world.rng.choice(sizes) for _ in range(world.rng.choice((1, 1, 2)))]
+    if world.rng.random() < 0.3:
+        chosen = [role.smallest, role.largest]
+    for replicas in chosen:
         world.ask(events.JobResizeRequested(job.name, role.name, replicas, "me"))
 
 
@@ -309,8 +322,8 @@ FAULTS: tuple[Fault, ...] = (
     _preempt,
     _allow,
     *(_submit,) * 2,
-    _cancel,
-    *(_resize,) * 2,
+    *(_cancel,) * 2,
+    *(_resize,) * 3,
 )
 """Each as often as it stands here."""
 

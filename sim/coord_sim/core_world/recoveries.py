@@ -35,6 +35,8 @@ class Recoveries:
         self.charged: dict[int, str] = {}
         self.done: dict[str, int] = {}
         """Gang -> the generation of which every task succeeded."""
+        self.ending: dict[str, str] = {}
+        """Job -> the end that it was given."""
         self.jobs = 0
 
     def look_at(self, record: Recorded) -> None:
@@ -46,6 +48,7 @@ class Recoveries:
                 self._look_at_success(event)
         for decision in record.decisions:
             self._take(decision, record)
+        self._look_at_endings()
         self._look_at_forgetting()
         for gang in dict.fromkeys(
             one.gang
@@ -180,6 +183,17 @@ class Recoveries:
         if job in self.cancelled and how != "JobCancelled":
             raise CoreViolation("who wants a job to end gets his way", f"{job}: {how}")
         self.ended[job] = how
+
+    def _look_at_endings(self) -> None:
+        ending: dict[str, str] = {}
+        for name, job in self.state.jobs.items():
+            before = self.ending.get(name, "")
+            if before and job.ending != before:
+                raise CoreViolation(
+                    "a job keeps the end it was given first", f"{name}: {before}, {job.ending}"
+                )
+            ending[name] = job.ending
+        self.ending = ending
 
     def _look_at_forgetting(self) -> None:
         """Looked at when a job is gone: its tasks keep their names for as long as they run."""

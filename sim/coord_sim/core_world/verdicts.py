@@ -29,6 +29,8 @@ class Verdicts:
         self.incarnations: Counter[str] = Counter()
         self.term = 0
         self.now_ms = 0
+        self.frozen_ms = 0
+        """Log time at which verdicts last waited for an operator."""
         self.heard_ms: dict[str, int] = {}
         """Log time of the newest beat or registration."""
         self.in_sight_ms: dict[str, int] = {}
@@ -137,10 +139,11 @@ class Verdicts:
     def _look_for_the_immortal(self) -> None:
         """Elections in a row stretch a lease, but not for ever."""
         if self.state.meta.frozen:
+            self.frozen_ms = self.now_ms
             return
         limit_ms = 6 * self.settings.lease_ms
         for name, heard_ms in self.heard_ms.items():
-            silent_ms = self.now_ms - heard_ms
+            silent_ms = self.now_ms - max(heard_ms, self.frozen_ms)
             if self.state.hosts[name].status in LIVE_HOST and silent_ms > limit_ms:
                 raise CoreViolation(
                     "a dead host is lost in the end", f"{name} was silent for {silent_ms} ms"
