@@ -23,6 +23,7 @@ from coord.agent.reconcile import (
     Forget,
     Launch,
     Report,
+    Reported,
     Stop,
     decide,
     obeyable,
@@ -86,6 +87,11 @@ class HostTasks:
     def records(self) -> Mapping[str, TaskRecord]:
         """A live view, by task key."""
         return self._records
+
+    @property
+    def reported(self) -> Mapping[str, Reported]:
+        """What the coordinator was told of them, and what it has decided on."""
+        return self._reporter.reported
 
     def holding(self) -> list[TaskRecord]:
         """Records that are not gone."""

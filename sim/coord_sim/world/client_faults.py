@@ -13,7 +13,7 @@ from typing import Protocol
 
 import msgspec
 
-from coord.model.channel import ToClient, ToServer
+from coord.model.channel import Results, Submit, ToClient, ToServer
 from coord.model.events import JobSubmitted, NoteAdded
 from coord_sim.kernel import Kernel
 from coord_sim.world.channels import Channels
@@ -156,6 +156,26 @@ async def uneven(world: Surroundings, rng: random.Random) -> bool:
         return stream.random() * longest_s if stream.random() < share else None
 
     world.kernel.trace.note("channel.uneven", share=share, longest_s=longest_s)
+    world.kernel.call_later(seconds, world.channels.delay_rule(rule))
+    return True
+
+
+@fault("channel.broken_off", 2)
+async def broken_off(world: Surroundings, rng: random.Random) -> bool:
+    """For a while, connections break when something is said on them: requests and reports that
+    nobody hears, answers that come to nobody."""
+    seconds, share = _seconds(rng), rng.choice((0.05, 0.2))
+    kinds = rng.choice(((Submit,), (Results,), (Submit, Results)))
+    stream = random.Random(rng.getrandbits(64))
+
+    def rule(caller: str, message: ToServer | ToClient) -> float | None:
+        if isinstance(message, kinds) and stream.random() < share:
+            delay_s = stream.random() * 0.01
+            for link in world.channels.links(caller):
+                world.kernel.call_later(delay_s, world.channels.reset, caller, link.server)
+        return None
+
+    world.kernel.trace.note("channel.broken_off", share=share, kinds=len(kinds))
     world.kernel.call_later(seconds, world.channels.delay_rule(rule))
     return True
 

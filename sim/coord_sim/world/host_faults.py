@@ -7,6 +7,7 @@ unkillable), and its host is not suspended for longer than its fence allows for.
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeVar
@@ -16,6 +17,9 @@ from coord_sim.world.hosts import PORTS, SimHost, SimHosts
 from coord_sim.world.ranks import SimRank
 
 CALM_PACE = 0.2
+WATCH_S = 8.0
+"""So long a fault waits for its moment."""
+WATCH_STEP_S = 0.1
 T = TypeVar("T")
 Inject = Callable[[SimHosts, random.Random], Awaitable[bool]]
 
@@ -78,6 +82,24 @@ async def _agent_kill(hosts: SimHosts, rng: random.Random) -> bool:
         return False
     host.agent_kill(None if rng.random() < 0.6 else _around_a_lease(hosts, rng))
     return True
+
+
+@_fault("agent.kill_ending", 2)
+async def _agent_kill_ending(hosts: SimHosts, rng: random.Random) -> bool:
+    """An agent is killed as soon as one has a task to end, before that has ended."""
+    until_s = hosts.kernel.now_s() + WATCH_S
+    while hosts.kernel.now_s() < until_s:
+        ending = [host for host in _powered(hosts) if host.agent_up and _is_ending(host)]
+        if ending:
+            rng.choice(ending).agent_kill()
+            return True
+        await asyncio.sleep(WATCH_STEP_S)
+    return False
+
+
+def _is_ending(host: SimHost) -> bool:
+    tasks = host.daemon.tasks if host.daemon is not None else None
+    return tasks is not None and any(tasks.is_ending(one.order.task) for one in tasks.holding())
 
 
 @_fault("agent.stop", 1)

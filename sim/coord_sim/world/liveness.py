@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 
 LEVEL = "once all is healed, every member catches up with one leader"
 ANSWERED = "every pending request is answered"
+TOLD = "once all is healed, whatever an agent knows of its tasks is in the log"
 RETURNED = "once all is healed, every host that runs is up"
 FINISHED = "once all is healed, whatever fits runs to its end"
 AGREED = "once all is quiet, what lives is what the state says runs"
 
-PROPERTIES = (LEVEL, ANSWERED, RETURNED, FINISHED, AGREED)
+PROPERTIES = (LEVEL, ANSWERED, TOLD, RETURNED, FINISHED, AGREED)
 
 Unmet = tuple[str, str]
 """(property, who is behind)."""
@@ -38,6 +39,7 @@ def unmet(world: World) -> list[Unmet]:
     if leader is None:
         return found
     state = leader.state
+    found += [(TOLD, untold) for untold in _untold(world)]
     found += [(RETURNED, away) for away in _away(world, state)]
     found += [(FINISHED, waits) for waits in unfinished(state)]
     found += [(AGREED, differs) for differs in world.truth.disagreements(state)]
@@ -70,6 +72,15 @@ def _pending(world: World) -> Iterator[str]:
     now_s = world.kernel.now_s()
     for call in world.clients.pending():
         yield f"{call.tag} asked {now_s - call.invoked_s:.1f} s ago: {call.event}"
+
+
+def _untold(world: World) -> Iterator[str]:
+    for name in sorted(world.hosts.hosts):
+        daemon = world.hosts.hosts[name].daemon
+        reported = daemon.tasks.reported if daemon is not None else {}
+        for task, facts in sorted(reported.items()):
+            for fact in sorted(facts.sent - facts.settled):
+                yield f"{name} said {fact} of {task}, and nobody answered"
 
 
 def _away(world: World, state: State) -> Iterator[str]:

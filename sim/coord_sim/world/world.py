@@ -24,6 +24,7 @@ from coord_sim.world.client_checks import ClientChecks
 from coord_sim.world.clients import SimClients
 from coord_sim.world.faults import INJECT, SITE_CRASH, TOLD
 from coord_sim.world.ground_truth import GroundTruth
+from coord_sim.world.host_checks import HostChecks
 from coord_sim.world.hosts import SimHosts
 from coord_sim.world.liveness import unmet
 from coord_sim.world.options import WorldOptions
@@ -89,6 +90,7 @@ class World:
             network=self.channels,
         )
         self.truth = GroundTruth(self.hosts)
+        self.host_checks = HostChecks(self.hosts)
         self.clients = SimClients(
             self.kernel,
             self.channels,
@@ -269,6 +271,7 @@ class World:
             else:
                 self.state_checks.compare(number, state)
             self.truth.on_applied(number, records, state)
+            self.host_checks.on_applied(number, records, state)
         except Violation as found:
             self.servers.violated(found)
 
