@@ -30,7 +30,19 @@ CORE_STEPS = (80, 150, 300)
 TWIN_SHARE = 0.15
 """So many random histories also run a machine that is reloaded from its rows at every entry."""
 RAFT_SECONDS = 60.0
-CLUSTER_SECONDS = 40
+CLUSTER_SECONDS = (15, 25, 40)
+CLUSTER_HOSTS = (2, 3, 4)
+CLUSTER_JOBS = (1, 2, 3)
+"""Small and short: what two hosts can show is shown by more runs of two hosts."""
+CLUSTER_FAULTS = (
+    ("all",),
+    ("none", "agent", "rank"),
+    ("none", "agent", "host", "site.crash"),
+    ("none", "agent", "rank", "channel", "site.crash"),
+    ("none", "host", "rank", "server", "log", "site.crash"),
+    ("none", "channel", "client", "server", "log", "net", "members", "site.crash"),
+)
+"""Where a run looks. Of what its look allows, its seed draws a part once more."""
 EXECUTION_LIMIT_S = 30.0
 """No execution takes so much longer than it may; one that does never ends."""
 ENDS = "a run ends"
@@ -110,19 +122,29 @@ class ClusterRuns:
     name = Reach.CLUSTER
 
     def hunt(self, mutant: Mutant, seed: int, limit_s: float) -> Hunt:
-        options = WorldOptions(seconds=CLUSTER_SECONDS, off=mutant.rules_off)
         with applied(mutant):
-            return _search(self._runs(seed, options), limit_s)
+            return _search(self._runs(seed, mutant.rules_off), limit_s)
 
-    def _runs(self, seed: int, options: WorldOptions) -> Iterator[Outcome]:
+    def _runs(self, seed: int, off: tuple[str, ...]) -> Iterator[Outcome]:
         rng = random.Random(f"cluster runs/{seed}")
         while True:
             number = rng.randrange(2**48)
-            yield self._run(number, options)
+            yield self._run(number, drawn_options(rng, off))
 
     def _run(self, seed: int, options: WorldOptions) -> Outcome:
         outcome = run_seed(seed, options)
         return outcome.broken, outcome.detail
+
+
+def drawn_options(rng: random.Random, off: tuple[str, ...] = ()) -> WorldOptions:
+    """Of one run of a hunt in whole clusters."""
+    return WorldOptions(
+        hosts=rng.choice(CLUSTER_HOSTS),
+        jobs=rng.choice(CLUSTER_JOBS),
+        seconds=rng.choice(CLUSTER_SECONDS),
+        faults=rng.choice(CLUSTER_FAULTS),
+        off=off,
+    )
 
 
 class Explorations:

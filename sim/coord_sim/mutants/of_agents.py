@@ -129,7 +129,8 @@ AGENT_MUTANTS = (
             Edit(
                 "coord.agent.reporting:Reporter.begin",
                 "self._reported = {task: Reported(said, said) for task in started}",
-                "self._reported.update({task: Reported(said, said) for task in started})",
+                "self._reported = {task: Reported(said, said) for task in started}"
+                " | self._reported",
             ),
         ),
     ),
