@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from coord_sim import world
 from coord_sim.explore import watching
 from coord_sim.explore.execute import Explored, Run, execute
+from coord_sim.explore.incident import load
 from coord_sim.explore.reacting import OWN_NUMBERS
 from coord_sim.explore.schedule import (
     AgentCrash,
@@ -270,3 +274,14 @@ def test_what_the_watch_leaves_out_holds(ready: Explored) -> None:
     for at in range(0, ready.recording.size, 5):
         run = run_with(ready, LoseHosts((HOST,), at))
         assert violations(run.state) == []
+
+
+def test_a_log_that_was_silent_for_long_makes_no_silence_of_its_own(tmp_path: Path) -> None:
+    """An entry moves log time by so much at the most; what the log's next entry makes up for must
+    not come on top of what passed here meanwhile."""
+    with world(seed=5, hosts=4) as idle:
+        idle.run_for(60)
+        idle.export(tmp_path / "incident.log")
+    ready = Explored(load(tmp_path / "incident.log"))
+    runs = [run_with(ready, LoseHosts((host,), at)) for host in ("h1", "h3") for at in range(8, 48)]
+    assert any(_lost(run) for run in runs)

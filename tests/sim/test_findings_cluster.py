@@ -158,3 +158,13 @@ def test_acts_are_performed_on_three_servers(
     scenario = scenario_of(changed)
     assert len(scenario.acts) == 10
     assert attempt(scenario, 1, 500, cluster.judge.IN_THE_END) == ""
+
+
+def test_a_host_that_the_smallest_log_does_without_is_not_acted_on(finding: Finding) -> None:
+    """Of hosts that were lost together, one alone may have mattered."""
+    change = LoseHosts(("host-2", "host-9"), 4)
+    changed = msgspec.structs.replace(finding, schedule=Schedule((change,)))
+    scenario = scenario_of(changed)
+    lost = [act.host for act in scenario.acts if isinstance(act, PowerOff)]
+    assert lost == ["host-2"]
+    assert not in_cluster(changed).confirmed

@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 
 from coord.core.invariants import INVARIANTS
-from coord.core.machine import apply, next_due_ms
+from coord.core.machine import apply, log_time_ms, next_due_ms
 from coord.model.decisions import HostLost
 from coord.model.entry import Entry, Origin, Recorded
 from coord.model.events import AnyEvent, ClockAdvanced
@@ -305,12 +305,18 @@ class Execution(Reacting):
     # Entries
 
     def stamp(self, position: int | None) -> int:
-        """The leader's clock. An event that is on time has the stamp it was recorded with."""
-        if position is not None and self.now_ms == self.recording.times_ms[position]:
-            self.wall_ms = self.recording.records[position].entry.wall_ms + self.jumped_ms
-        else:
-            self.wall_ms += self.now_ms - self.stamped_ms
+        """The leader's clock. An event that is on time has the stamp it was recorded with, unless
+        log time would pass faster by it than time does here: where the log was silent for longer
+        than an entry may move log time, and something else has come to pass meanwhile."""
+        passed_ms = self.wall_ms + self.now_ms - self.stamped_ms
+        self.wall_ms = passed_ms
         self.stamped_ms = self.now_ms
+        if position is not None and self.now_ms == self.recording.times_ms[position]:
+            recorded_ms = self.recording.records[position].entry.wall_ms + self.jumped_ms
+            if recorded_ms <= passed_ms or (
+                log_time_ms(self.state, recorded_ms) <= log_time_ms(self.state, passed_ms)
+            ):
+                self.wall_ms = recorded_ms
         return self.wall_ms
 
     def apply(

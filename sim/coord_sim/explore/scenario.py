@@ -220,11 +220,16 @@ class _Script:
             hosts=tuple(self._offers.values()),
             settings=self._settings,
             servers=3 if several else 1,
-            acts=tuple(sorted(self._acts, key=lambda act: act.at_ms)),
+            acts=tuple(sorted(filter(self._is_there, self._acts), key=lambda act: act.at_ms)),
             holds=holds,
             lasts_ms=self._records[-1].entry.wall_ms - self._begin_ms,
             beyond=tuple(self._beyond),
         )
+
+    def _is_there(self, act: Act) -> bool:
+        """A change may name hosts whose registration the smallest log does not need."""
+        host = getattr(act, "host", None)
+        return host is None or host in self._offers
 
     def _changes(self) -> tuple[AnyChange, ...]:
         return self._finding.schedule.changes
