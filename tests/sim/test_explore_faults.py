@@ -195,12 +195,14 @@ def test_every_election_takes_its_time(ready: Explored, story: Story) -> None:
         ("verdicts-in-term", "deadlines are judged in the term whose leader is recorded"),
         ("time-again-after-silence", "time out of sight counts against no task"),
         ("no-hang-out-of-sight", "time out of sight counts against no task"),
+        ("clock-forward-only", "log time goes forward, and by no more than a step"),
+        ("breaker", "no host is declared lost while much of the fleet is silent"),
     ],
 )
 def test_a_guard_that_was_taken_out_is_missed(name: str, sentence: str) -> None:
     """Within few schedules of a log in which it mattered to nobody."""
-    change = "leader-change" if name == "terms-grow" else "hang"
-    incident = history(f"transcript-{change}")
+    told = {"terms-grow": "transcript-leader-change", "breaker": "fleet-14"}
+    incident = history(told.get(name, "transcript-hang"))
     with applied(MUTANTS[name]):
         found = next(search(incident, budget_s=6, seed=1))
     assert found.run.violation is not None

@@ -336,6 +336,7 @@ class Execution(Reacting):
         )
         actor = origin.actor
         host_before = state.hosts.get(actor[5:]) if actor.startswith("host:") else None
+        before_ms = state.meta.now_ms
         record = apply(state, entry)
         changed = changed_rows(state)
         self.applied.append(record)
@@ -346,7 +347,7 @@ class Execution(Reacting):
                 self.stirred[key] = None
         silent_ms = self._silences(record) if record.decisions else {}
         slack_ms = self.jumps * state.meta.settings.max_step_ms
-        broken = self._judged(record, changed, Sight(host_before, silent_ms, slack_ms))
+        broken = self._judged(record, changed, Sight(host_before, silent_ms, slack_ms, before_ms))
         if broken is not None:
             self.breaks(broken)
         return record

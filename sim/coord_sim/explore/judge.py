@@ -40,7 +40,7 @@ from coord.model.entities import (
     TaskStatus,
 )
 from coord.model.entry import Recorded
-from coord.model.events import ClockAdvanced, JobSubmitted, LeaderElected
+from coord.model.events import ClockAdvanced, ClusterConfigured, JobSubmitted, LeaderElected
 
 from .fork import RowKey
 
@@ -58,6 +58,8 @@ HOST_TO_BLAME = "the loss of a host is not charged to the user"
 TERMS_GROW = "terms only grow"
 VERDICTS_IN_TERM = "deadlines are judged in the term whose leader is recorded"
 IN_SIGHT = "time out of sight counts against no task"
+TIME_FORWARD = "log time goes forward, and by no more than a step"
+MASS_SILENCE = "no host is declared lost while much of the fleet is silent"
 DEVICE_OWNER = "a device has one live owner"
 EXCLUSIVE_ONCE = "an exclusive task runs once"
 RESTORED_SAME = "a server restored from a snapshot decides as the others do"
@@ -67,7 +69,8 @@ AS_STATED = "what runs is what the state says"
 HISTORY_PROPERTIES = (
     NOTHING_CHANGED, DECIDED_ONCE, ONE_RESTART, CURRENT_COMMITS, RESTORES_GROW, GENERATIONS_GROW,
     INCARNATIONS_GROW, FINISHED_STAYS, TRUE_SILENCE, CHARGED_ONCE, HOST_TO_BLAME, TERMS_GROW,
-    VERDICTS_IN_TERM, IN_SIGHT, DEVICE_OWNER, EXCLUSIVE_ONCE, RESTORED_SAME, IN_THE_END, AS_STATED,
+    VERDICTS_IN_TERM, IN_SIGHT, TIME_FORWARD, MASS_SILENCE, DEVICE_OWNER, EXCLUSIVE_ONCE,
+    RESTORED_SAME, IN_THE_END, AS_STATED,
 )  # fmt: skip
 
 Value = TypeVar("Value")
@@ -104,6 +107,8 @@ class Sight(msgspec.Struct, frozen=True):
     """Of hosts that this entry declared lost: since when none of their beats was taken."""
     slack_ms: int = 0
     """How much of that may be due to jumps of the leader's clock."""
+    now_ms: int = 0
+    """Log time before it."""
 
 
 def memory_of(state: State) -> Memory:
@@ -122,6 +127,10 @@ def judge(
     memory: Memory, state: State, record: Recorded, changed: list[RowKey], sight: Sight
 ) -> tuple[Memory, Broken | None]:
     """(what is remembered now, the first property that this entry broke)."""
+    passed_ms = record.now_ms - sight.now_ms
+    most_ms = state.meta.settings.max_step_ms
+    if not 0 <= passed_ms <= most_ms and not isinstance(record.entry.event, ClusterConfigured):
+        return memory, (TIME_FORWARD, f"from {sight.now_ms} ms to {record.now_ms} ms")
     if record.rejection or record.duplicate_of:
         return memory, _refused(state, record, changed, sight)
     event = record.entry.event
@@ -341,7 +350,19 @@ def _lost(
     if silent_ms + sight.slack_ms < lease_ms:
         detail = f"{decision.host} was heard {silent_ms} ms before, its lease is {lease_ms} ms"
         return memory, (TRUE_SILENCE, detail)
-    return memory, None
+    return memory, _at_once(state, record)
+
+
+def _at_once(state: State, record: Recorded) -> Broken | None:
+    """So many declared lost together as make it likelier that nobody could be heard."""
+    meta = state.meta
+    lost = sum(1 for decision in record.decisions if isinstance(decision, HostLost))
+    fleet = lost + sum(1 for incarnation in state.live_incarnations if incarnation)
+    many = lost * 1_000 > meta.settings.breaker_share_permille * fleet
+    allowed = record.now_ms <= meta.evictions_allowed_until_ms
+    if lost < max(meta.settings.breaker_min_hosts, 1) or not many or allowed:
+        return None
+    return MASS_SILENCE, f"{lost} of {fleet} hosts"
 
 
 _LOOKS: dict[type, Callable[..., Outcome]] = {

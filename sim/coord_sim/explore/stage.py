@@ -90,10 +90,10 @@ class Stage:
                 self.hear_plan(key, record.now_ms)
         return record, changed, broken
 
-    def sight(self, actor: str, slack_ms: int = 0) -> Sight:
+    def sight(self, actor: str) -> Sight:
         """What is true before an entry of this actor."""
         host = self.state.hosts.get(actor[5:]) if actor.startswith("host:") else None
-        return Sight(host, {}, slack_ms)
+        return Sight(host, now_ms=self.state.meta.now_ms)
 
     def _judged(self, record: Recorded, changed: list[RowKey], sight: Sight) -> Broken | None:
         self.memory, broken = judge(self.memory, self.state, record, changed, sight)
