@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import msgspec
@@ -11,10 +12,18 @@ from click.testing import CliRunner, Result
 from coord_sim.cli import SUBCOMMANDS
 from coord_sim.cli import run as cli_run
 from coord_sim.world import campaign
-from coord_sim.world.artefacts import INCIDENT, REPEAT, REPORT, TRACE, write_artefacts
+from coord_sim.world.artefacts import (
+    INCIDENT,
+    REPEAT,
+    REPORT,
+    TRACE,
+    commit_or_version,
+    write_artefacts,
+)
 from coord_sim.world.options import WorldOptions
 from coord_sim.world.run import record_seed, run_seed
 
+from coord import __version__
 from coord.cli.exits import Exit
 from coord.cli.main import cli
 from coord.cli.replay import replay_file
@@ -173,3 +182,21 @@ def test_ctrl_c_while_files_are_written_tells_the_failure(
     assert result.exit_code == Exit.INTERRUPTED
     assert "seed 7 broke a promise: all is well" in result.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_commit_told_is_that_of_the_code(tmp_path: Path) -> None:
+    """Not that of the checkout that somebody has installed it below."""
+    code, installed = tmp_path / "code.py", tmp_path / "installed.py"
+    code.write_text("one = 1\n")
+    installed.write_text("two = 2\n")
+    for arguments in (
+        ("init", "-q"),
+        ("add", "code.py"),
+        ("-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "-q", "-m", "Begin"),
+    ):
+        subprocess.run(("git", *arguments), cwd=tmp_path, check=True)
+    assert commit_or_version(installed) == f"version {__version__}"
+    commit = commit_or_version(code)
+    assert 7 <= len(commit) <= 40
+    code.write_text("one = 2\n")
+    assert commit_or_version(code) == f"{commit}-dirty"

@@ -17,6 +17,7 @@ from coord_sim.world.outcome import Outcome
 from coord_sim.world.report import ReportInput, report_html
 
 INCIDENT, TRACE, REPORT, REPEAT = "incident.log", "trace.txt", "report.html", "repeat.txt"
+HERE = Path(__file__).resolve()
 TOLD_ENTRIES = 400
 """Of the newest entries, this many are told in the report."""
 
@@ -95,17 +96,22 @@ def told_entries(records: Iterable[Recorded], newest: int = TOLD_ENTRIES) -> lis
     return [item_text(item) for record in all_of_it for item in timeline.add(record)]
 
 
-def commit_or_version() -> str:
-    """The commit of the checkout this runs from, or the version where it is installed."""
-    here = Path(__file__).resolve().parent
+def commit_or_version(here: Path = HERE) -> str:
+    """The commit of the checkout that this file belongs to, `-dirty` behind it where something was
+    changed since; the version where it is installed, be it below somebody else's checkout."""
+    if _git(here.parent, "ls-files", "--error-unmatch", here.name):
+        commit = _git(here.parent, "describe", "--always", "--dirty", "--exclude=*")
+        if commit:
+            return commit
+    return f"version {__version__}"
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    """What git prints; empty where it fails or is not there."""
     try:
         found = subprocess.run(
-            ["git", "rev-parse", "--short", "HEAD"],
-            cwd=here,
-            capture_output=True,
-            text=True,
-            check=False,
+            ["git", *arguments], cwd=folder, capture_output=True, text=True, check=False
         )
     except OSError:
-        return f"version {__version__}"
-    return found.stdout.strip() if found.returncode == 0 else f"version {__version__}"
+        return ""
+    return found.stdout.strip() if found.returncode == 0 else ""
