@@ -10,7 +10,7 @@ SEEDS ?= 100
 SEED ?= 1000
 MINUTES ?= 60
 
-.PHONY: help setup demo test test-slow sim sim-long mutants check format proto bench clean
+.PHONY: help setup demo test test-slow sim sim-long mutants mutants-quick check format proto bench clean
 
 help:
 	@echo "make demo       three servers, five agents, three failures: watch a training job survive"
@@ -19,6 +19,7 @@ help:
 	@echo "make sim        simulated clusters under faults, for a minute or so"
 	@echo "make sim-long   the same for an hour (MINUTES=60), from another seed (SEED=1000)"
 	@echo "make mutants    the product with one guard taken out after the other: what finds it, and how fast"
+	@echo "make mutants-quick  the same from one seed each: minutes instead of hours"
 	@echo "make check      format, lint, types"
 	@echo "make bench      the figures in README.md, measured here; half an hour"
 	@echo "make proto      regenerate coord/pb from proto/"
@@ -65,6 +66,9 @@ format: $(INSTALLED)
 
 mutants: $(INSTALLED)
 	$(BIN)/coordctl sim mutants
+
+mutants-quick: $(INSTALLED)
+	$(BIN)/coordctl sim mutants --quick
 
 proto: $(INSTALLED)
 	$(BIN)/python -m tests.generate_proto

@@ -14,7 +14,7 @@ from coord_sim.mutants.finders import FINDERS, CoreWalk, Hunt
 from coord_sim.mutants.hunting import Assignment, Hunted, Plan
 from coord_sim.mutants.known import KNOWN
 from coord_sim.mutants.mutant import Edit, Mutant, Reach
-from coord_sim.mutants.scores import verdicts
+from coord_sim.mutants.scores import totals, verdicts
 from coord_sim.mutants.surgery import OutOfDate, applied, function_at, operated
 
 from coord.cli.main import cli as coordctl
@@ -132,15 +132,15 @@ def test_the_random_walk_finds_a_mutant(name: str, broken: str) -> None:
 
 def test_a_hunt_repeats_itself() -> None:
     """The same seed finds the same thing after as many schedules."""
-    mutant = MUTANTS["host-id-in-use"]
-    first, second = (CoreWalk().hunt(mutant, 3, 20.0) for _ in range(2))
+    mutant = MUTANTS["clock-step-bound"]
+    first, second = (CoreWalk().hunt(mutant, 1, 20.0) for _ in range(2))
     assert first[:3] == second[:3]
 
 
 def test_nothing_is_found_in_the_product_itself() -> None:
     """A finder that always finds proves nothing."""
     whole = Mutant(name="whole", guard="-", breaks="-", reach=(Reach.CORE,))
-    found = CoreWalk().hunt(whole, 1, 2.0)
+    found = CoreWalk().hunt(whole, 1, 1.0)
     assert found.broken == ""
     assert found.schedules > 1
 
@@ -148,7 +148,7 @@ def test_nothing_is_found_in_the_product_itself() -> None:
 def test_results_are_kept_and_hunts_not_repeated(tmp_path: Path) -> None:
     """With the same code and limits; a line that was cut off is hunted again."""
     results = tmp_path / "mutants.jsonl"
-    plan = Plan(("clock-step-bound",), (Reach.CORE,), 2, 20.0, 1, results)
+    plan = Plan(("incarnations-grow",), (Reach.CORE,), 2, 20.0, 1, results)
     first = hunting.run_campaign(plan)
     assert (len(first.hunts), first.known, first.interrupted) == (2, 0, False)
     content = results.read_bytes()
@@ -179,6 +179,62 @@ def test_a_verdict_takes_the_cheapest_finder_that_is_reliable() -> None:
     assert breaker.baseline is not None
     assert (breaker.baseline.found, breaker.baseline.cpu_s) == (1, 30.5)
     assert (rule.found, rule.reason) == (False, "not found within the limit")
+
+
+def test_hunts_that_would_tell_little_are_left_out() -> None:
+    """A finder that found nothing from its first seeds, where another always does; and, in a hurry,
+    everything after the first finding."""
+    wanted = Assignment("breaker", Reach.CLUSTER, 4, 60.0)
+    seeds = range(1, 4)
+    nothing = [hunted("breaker", Reach.CLUSTER, seed, "", 60.0) for seed in seeds]
+    always = [hunted("breaker", Reach.CORE, seed, "p", 1.0) for seed in seeds]
+    assert hunting.needless(wanted, [*nothing, *always], quick=False)
+    assert not hunting.needless(wanted, [*nothing, *always[:2]], quick=False)
+    assert not hunting.needless(wanted, [*nothing[:2], *always], quick=False)
+    assert hunting.needless(wanted, always[:1], quick=True)
+    assert not hunting.needless(wanted, nothing, quick=True)
+
+
+def test_whoever_is_known_to_find_a_mutant_is_asked_first(tmp_path: Path) -> None:
+    """So that a hurried campaign is a short one."""
+    plan = Plan(("generation-of-reports",), (), 2, 20.0, 1, tmp_path / "r.jsonl", quick=True)
+    order = [(one.finder, one.seed) for one in hunting.assignments(plan)]
+    assert order[0] == (KNOWN["generation-of-reports"].finder, 1)
+    assert [seed for _, seed in order] == sorted(seed for _, seed in order)
+
+
+def test_groups_are_counted_apart() -> None:
+    """With the raft guard and without it; what can make no difference counts as no miss."""
+    found = verdicts(
+        [
+            hunted("breaker", Reach.CORE, 1, "p", 1.0),
+            hunted("rule-g1", Reach.RAFT, 1, "", 60.0),
+            hunted("agent-devices-are-free", Reach.CLUSTER, 1, "", 60.0),
+        ]
+    )
+    rows = {total.group: total for total in totals(found)}
+    assert list(rows) == ["core", "agent", "raft guard", "all", "all but the raft guard"]
+    assert (rows["all"].hunted, rows["all"].found, rows["all"].excused) == (3, 1, 1)
+    assert rows["all but the raft guard"].hunted == 2
+
+
+@pytest.mark.parametrize("output", ["table", "markdown"])
+def test_known_results_are_shown_without_a_hunt(tmp_path: Path, output: str) -> None:
+    """The newest of each, by whatever code; survivors with what was spent on them."""
+    results = tmp_path / "mutants.jsonl"
+    hunts = [
+        hunted("breaker", Reach.CORE, 1, "", 60.0),
+        hunted("breaker", Reach.CORE, 1, "who is silent", 2.5),
+        hunted("rule-g1", Reach.RAFT, 1, "", 61.0),
+    ]
+    results.write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in hunts))
+    told = CliRunner().invoke(
+        coordctl, ["sim", "mutants", "--known", "--results", str(results), "-o", output]
+    )
+    assert told.exit_code == 1
+    assert "1 of 2 mutants found, in 2 hunts of one version of the code" in told.stdout
+    assert "who is silent" in told.stdout
+    assert "raft 1 seeds of 61 s: not found within the limit" in told.stdout
 
 
 def test_the_command_lists_and_refuses(tmp_path: Path) -> None:
@@ -220,7 +276,7 @@ def test_an_incident_taken_apart_gives_a_mutant_away() -> None:
     found = FINDERS[Reach.EXPLORE].hunt(MUTANTS["fence-before-restart"], 1, 20.0)
     assert found.broken == "an exclusive task runs once"
     whole = Mutant(name="whole", guard="-", breaks="-", reach=(Reach.EXPLORE,))
-    assert FINDERS[Reach.EXPLORE].hunt(whole, 1, 1.5).broken == ""
+    assert FINDERS[Reach.EXPLORE].hunt(whole, 1, 0.5).broken == ""
 
 
 def test_what_is_known_fits_the_catalogue() -> None:

@@ -16,12 +16,16 @@ import coord_sim
 import msgspec
 from coord_sim.mutants.catalogue import MUTANTS
 from coord_sim.mutants.finders import FINDERS
+from coord_sim.mutants.known import KNOWN
 from coord_sim.mutants.mutant import Mutant, Reach
 from coord_sim.world.scratch import remove_scratch
 
 import coord
 
 HUNTS_A_PROCESS = 40
+TRIAL_SEEDS = 3
+"""A finder that finds nothing from so many seeds, where another finds it from all of them, is not
+asked any further."""
 
 
 class Assignment(msgspec.Struct, frozen=True):
@@ -45,7 +49,8 @@ class Hunted(msgspec.Struct, frozen=True):
 
 
 class Plan(NamedTuple):
-    """`finders` empty: for each mutant those that may reach it. `results` is appended to."""
+    """`finders` empty: for each mutant those that may reach it. `results` is appended to. `quick`:
+    whoever is known to find a mutant is asked first, and nobody after it was found."""
 
     mutants: tuple[str, ...]
     finders: tuple[Reach, ...]
@@ -53,6 +58,7 @@ class Plan(NamedTuple):
     limit_s: float
     workers: int
     results: Path
+    quick: bool = False
 
 
 class Campaign(NamedTuple):
@@ -73,30 +79,48 @@ def run_campaign(plan: Plan, tell: Tell = lambda _hunted, _done, _all: None) -> 
     wanted = list(assignments(plan))
     before = {one.assignment: one for one in read_results(plan.results) if one.code == code}
     hunts = [before[one] for one in wanted if one in before]
-    left = [one for one in wanted if one not in before]
     known = len(hunts)
+    unknown = [one for one in wanted if one not in before]
+    left = (one for one in unknown if not needless(one, hunts, plan.quick))
     interrupted = False
-    if left:
-        plan.results.parent.mkdir(parents=True, exist_ok=True)
-        with plan.results.open("ab") as file:
-            try:
-                for hunted in _hunt_all(left, code, plan.workers):
-                    file.write(msgspec.json.encode(hunted) + b"\n")
-                    file.flush()
-                    hunts.append(hunted)
-                    tell(hunted, len(hunts), len(wanted))
-            except KeyboardInterrupt:
-                interrupted = True
+    plan.results.parent.mkdir(parents=True, exist_ok=True)
+    with plan.results.open("ab") as file:
+        try:
+            for hunted in _hunt_all(left, code, plan.workers):
+                file.write(msgspec.json.encode(hunted) + b"\n")
+                file.flush()
+                hunts.append(hunted)
+                tell(hunted, len(hunts), len(wanted))
+        except KeyboardInterrupt:
+            interrupted = True
     return Campaign(hunts, known, interrupted)
 
 
 def assignments(plan: Plan) -> Iterable[Assignment]:
     """Mutant by mutant, so that what is interrupted has whole results for the first ones."""
     for name in plan.mutants:
-        mutant = MUTANTS[name]
-        for finder in finders_of(mutant, plan.finders):
-            for seed in range(1, plan.seeds + 1):
+        finders = finders_of(MUTANTS[name], plan.finders)
+        if name in KNOWN:
+            finders = tuple(sorted(finders, key=lambda finder: finder != KNOWN[name].finder))
+        for seed in range(1, plan.seeds + 1):
+            for finder in finders:
                 yield Assignment(name, finder, seed, plan.limit_s)
+
+
+def needless(wanted: Assignment, hunts: Iterable[Hunted], quick: bool) -> bool:
+    """Whether this hunt would tell little, by what came of others."""
+    found: dict[Reach, int] = {}
+    tried: dict[Reach, int] = {}
+    for one in hunts:
+        if one.assignment.mutant == wanted.mutant:
+            finder = one.assignment.finder
+            tried[finder] = tried.get(finder, 0) + 1
+            found[finder] = found.get(finder, 0) + bool(one.broken)
+    if quick:
+        return any(found.values())
+    if tried.get(wanted.finder, 0) < TRIAL_SEEDS or found[wanted.finder]:
+        return False
+    return any(count >= TRIAL_SEEDS and found[other] == count for other, count in tried.items())
 
 
 def finders_of(mutant: Mutant, chosen: tuple[Reach, ...]) -> tuple[Reach, ...]:
@@ -123,6 +147,17 @@ def read_results(path: Path) -> list[Hunted]:
     return found
 
 
+def newest(hunts: Iterable[Hunted]) -> list[Hunted]:
+    """Of several hunts of one mutant by one finder from one seed the last, whatever the code and
+    the limit were."""
+    found: dict[tuple[str, Reach, int], Hunted] = {}
+    for one in hunts:
+        if one.assignment.mutant in MUTANTS:
+            what = one.assignment
+            found[what.mutant, what.finder, what.seed] = one
+    return list(found.values())
+
+
 def code_fingerprint() -> str:
     """Of every source of the product and of the simulator, 16 bytes in hex."""
     digest = hashlib.blake2b(digest_size=16)
@@ -143,7 +178,7 @@ def hunt(assignment: Assignment, code: str) -> Hunted:
     )
 
 
-def _hunt_all(left: list[Assignment], code: str, workers: int) -> Iterable[Hunted]:
+def _hunt_all(left: Iterable[Assignment], code: str, workers: int) -> Iterable[Hunted]:
     pool = ProcessPoolExecutor(
         max_workers=workers,
         mp_context=multiprocessing.get_context("spawn"),

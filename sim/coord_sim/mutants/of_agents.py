@@ -272,5 +272,3 @@ LIBRARY_MUTANTS = (
         edits=(Edit(f"{_WRITER}_verdict", "if _maybe_done(write):", "if False:"),),
     ),
 )
-
-AGENT_AND_LIBRARY_MUTANTS = AGENT_MUTANTS + LIBRARY_MUTANTS

@@ -6,10 +6,12 @@ from collections.abc import Iterable
 from statistics import median
 
 import msgspec
-from coord_sim.mutants.catalogue import MUTANTS
+from coord_sim.mutants.catalogue import GROUPS, MUTANTS
 from coord_sim.mutants.hunting import Hunted
 from coord_sim.mutants.mutant import Mutant, Reach
 
+RAFT_GROUP = "raft guard"
+_GROUP = {mutant.name: group for group, mutants in GROUPS.items() for mutant in mutants}
 BASELINE = Reach.CORE
 """The random walk that the other ways of searching are compared with."""
 
@@ -38,6 +40,7 @@ class Verdict(msgspec.Struct, frozen=True):
     """One mutant. `best` is the cheapest finder that finds it from most seeds, or from any."""
 
     mutant: str
+    group: str
     guard: str
     where: str
     races: tuple[int, ...]
@@ -47,6 +50,37 @@ class Verdict(msgspec.Struct, frozen=True):
     baseline: Score | None = None
     reason: str = ""
     """Why it survives, as far as known."""
+
+
+class Total(msgspec.Struct, frozen=True):
+    """What became of one group of mutants."""
+
+    group: str
+    hunted: int
+    found: int
+    reliable: int
+    """Found by some finder from more than half of its seeds."""
+    excused: int
+    """Not found, and known not to make a difference that anybody could see."""
+
+
+def totals(found: Iterable[Verdict]) -> list[Total]:
+    """Group by group, then all of them, then all but the raft guard."""
+    rows = list(found)
+    outside = [one for one in rows if one.group != RAFT_GROUP]
+    by_group = [(group, [one for one in rows if one.group == group]) for group in GROUPS]
+    by_group += [("all", rows), (f"all but the {RAFT_GROUP}", outside)]
+    return [_total(group, members) for group, members in by_group if members]
+
+
+def _total(group: str, rows: list[Verdict]) -> Total:
+    return Total(
+        group=group,
+        hunted=len(rows),
+        found=sum(one.found for one in rows),
+        reliable=sum(one.best is not None and one.best.reliable for one in rows),
+        excused=sum(not one.found and bool(MUTANTS[one.mutant].survives) for one in rows),
+    )
 
 
 def verdicts(hunts: Iterable[Hunted]) -> list[Verdict]:
@@ -69,6 +103,7 @@ def _verdict(mutant: Mutant, hunted: dict[Reach, list[Hunted]]) -> Verdict:
     baseline = next((score for score in scores if score.finder == BASELINE), None)
     return Verdict(
         mutant=mutant.name,
+        group=_GROUP[mutant.name],
         guard=mutant.guard,
         where=mutant.where,
         races=mutant.races,
