@@ -90,6 +90,8 @@ class SimPeers:
         """Directions in which nothing gets through: (from, to)."""
         self.slowed: dict[tuple[int, int], float] = {}
         """Seconds that a direction takes on top."""
+        self.mended_s: dict[tuple[int, int], float] = {}
+        """When a link, by its lower number, last became as new."""
         self.on_sent: Callable[[Connection, int, Message], None] | None = None
         """Told (connection, sender, message) as a message leaves."""
         self.known: dict[int, None] = {}
@@ -134,6 +136,7 @@ class SimPeers:
 
     def mend(self, a: int, b: int) -> None:
         """Both directions of one link are as new."""
+        self.mended_s[(min(a, b), max(a, b))] = self.kernel.now_s()
         for way in ((a, b), (b, a)):
             self.cut.pop(way, None)
             self.slowed.pop(way, None)

@@ -54,7 +54,7 @@ FOCUSES: dict[str, Focus] = {
         "leadership comes back to a leader while answers to it from before are under way",
         2,
         {"log.to_and_fro": 3},
-        {"count": 5, "bursts": 12, "gap_s": 3.0, "chaos": False},
+        {"count": 5, "bursts": 12, "rate_per_s": 4.0, "gap_s": 3.0, "chaos": False},
     ),
     "tails": Focus(
         "leaders append what nobody confirms, and come back to logs that were shortened",
@@ -95,13 +95,25 @@ FOCUSES: dict[str, Focus] = {
         "connections break and are replaced while the old ones still deliver",
         1,
         {"net.supersede": 3, "net.reset": 2, "net.flaky": 1, "net.slow": 1},
-        {"bursts": 12, "gap_s": 1.0, "chaos": False},
+        {"bursts": 6, "rate_per_s": 4.0, "gap_s": 1.0, "chaos": False},
     ),
     "replaced": Focus(
         "leaders are replaced and do not hear of it",
         1,
         {"raft.hushed_transfer": 2, "net.isolate_leader": 1, "server.pause": 1},
         {"gap_s": 3.0, "chaos": False},
+    ),
+    "elections": Focus(
+        "leaders are lost again and again, and votes are lost, repeated and overtaken",
+        1,
+        {
+            "net.partition": 2,
+            "net.isolate_leader": 2,
+            "net.chaos": 2,
+            "server.crash_leader": 1,
+            "server.crash_in_commit": 3,
+        },
+        {"count": 5, "quick": True, "chaos": True, "gap_s": 1.0, "rate_per_s": 2.0},
     ),
     "disks": Focus(
         "disks of leaders fill up or take long, and power is lost",

@@ -91,6 +91,8 @@ class RaftTraffic:
         connection = self._peers.connection(number, leader)
         if connection is None or (leader, term) in self._telling:
             return
+        if connection.last_arrival_s[number] > self._kernel.now_s() + TOLD_WITHIN_S / 2:
+            return  # It would wait behind what was sent when the link was slow.
         blocked = self._unhampered(number, leader)
         if blocked is None:
             return
@@ -111,7 +113,9 @@ class RaftTraffic:
         node = self._servers[leader].node
         if node is None or not node.leading or node.status.term != term:
             return
-        same = self._peers.connection(number, leader) is connection
+        mended_s = self._peers.mended_s.get((min(number, leader), max(number, leader)), 0.0)
+        held = mended_s >= self._kernel.now_s() - TOLD_WITHIN_S
+        same = self._peers.connection(number, leader) is connection and not held
         if same and self._unhampered(number, leader) == blocked:
             self._break(TOLD, f"node {leader} leads term {term}, and node {number} knew better")
 
