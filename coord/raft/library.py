@@ -7,9 +7,8 @@ replacements there, which ask the instance that is active; only one thread may u
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pysyncobj.journal
@@ -73,20 +72,34 @@ class _Active:
     rng: random.Random | None = None
     journal: Any = None
     readings: int = 0
+    clock: Callable[[], float] | None = None
+    """Of the loop that runs; looked up at the first reading."""
 
 
 _active = _Active()
 
 
-@contextlib.contextmanager
-def active(rng: random.Random, journal: Any) -> Iterator[None]:
-    """Within, the library draws from `rng`, and a new SyncObj gets `journal`. Nests."""
-    before = (_active.rng, _active.journal)
-    _active.rng, _active.journal, _active.readings = rng, journal, 0
-    try:
-        yield
-    finally:
-        _active.rng, _active.journal = before
+class active:
+    """Within, the library draws from `rng`, and a new SyncObj gets `journal`. Nests.
+
+    In lower case, since it is called like a function; no generator, since every tick and every
+    message needs one.
+    """
+
+    __slots__ = ("_before", "_journal", "_rng")
+
+    def __init__(self, rng: random.Random, journal: Any) -> None:
+        self._rng = rng
+        self._journal = journal
+
+    def __enter__(self) -> None:
+        self._before = (_active.rng, _active.journal)
+        _active.rng, _active.journal = self._rng, self._journal
+        _active.readings, _active.clock = 0, None
+
+    def __exit__(self, *_: object) -> None:
+        _active.rng, _active.journal = self._before
+        _active.clock = None
 
 
 class _NoPoller:
@@ -115,7 +128,10 @@ def _loop_time() -> float:
     _active.readings += 1
     if _active.readings > READINGS_LIMIT:
         raise RuntimeError("one call of the raft library read the clock 100,000 times")
-    return asyncio.get_running_loop().time()
+    clock = _active.clock
+    if clock is None:
+        clock = _active.clock = asyncio.get_running_loop().time
+    return clock()
 
 
 def _active_journal(_journal_file: str | None) -> Any:
