@@ -178,6 +178,12 @@ def test_nobody_is_lost_for_an_election_that_takes_a_whole_lease(
     assert run.violation.sentence == "only a host that was silent for its lease is lost"
 
 
+@pytest.mark.parametrize("at", [65, 67])
+def test_what_was_not_launched_while_fenced_is_launched_once_heard(at: int) -> None:
+    run = execute(Explored(history("transcript-exclusive")), Schedule((LeaderChange(at),)))
+    assert run.violation is None
+
+
 def test_every_election_takes_its_time(ready: Explored, story: Story) -> None:
     submitted = position(story, JobSubmitted)
     for in_flight in InFlight:

@@ -118,7 +118,9 @@ def heard(execution: Execution, pairs: Iterable[tuple[int, int]]) -> None:
         if agent is None or agent.incarnation != incarnation:
             continue
         if state.live_incarnations[slot] == incarnation:
-            execution.fence(host)
+            if execution.lease_over(host):
+                execution.fence(host)
+                execution.stirred[host] = None  # What it did not launch meanwhile it may now.
             execution.beats[host] = now_ms
             execution.unheard.pop(host, None)
             row = hosts[host]

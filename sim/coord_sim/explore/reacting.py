@@ -107,7 +107,7 @@ class Reacting(Stage):
         if fenced or self.calm.get(host) is not agent:
             agent, doing = agents.look(agent, fenced=fenced)
             self.agents[host] = agent
-            if doing.nothing:
+            if doing.nothing and not fenced:
                 self.calm[host] = agent
             self._do(host, doing)
         self.flush(host)
