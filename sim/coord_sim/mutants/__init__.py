@@ -1,0 +1,1 @@
+"""Guards of the product that can be taken out by name, and what notices that they are gone."""
