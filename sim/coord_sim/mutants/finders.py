@@ -39,8 +39,10 @@ CLUSTER_FAULTS = (
     ("none", "agent", "rank"),
     ("none", "agent", "host", "site.crash"),
     ("none", "agent", "rank", "channel", "site.crash"),
-    ("none", "host", "rank", "server", "log", "site.crash"),
-    ("none", "channel", "client", "server", "log", "net", "members", "site.crash"),
+    ("none", "host", "rank", "server", "log", "site"),
+    ("none", "host.cut", "host.power", "net", "site.island"),
+    ("none", "net", "log", "server", "client", "channel"),
+    ("none", "net", "disk", "server", "log", "members"),
 )
 """Where a run looks. Of what its look allows, its seed draws a part once more."""
 EXECUTION_LIMIT_S = 30.0

@@ -31,6 +31,9 @@ from coord_sim.world.violation import Violation
 FAILED = "a client never ends by itself"
 RESTART_S = (0.5, 5.0)
 """Somebody starts a client that has died after a time drawn from here."""
+BY_HTTP, LOOKS_AFTER = 0.2, 0.3
+"""How often a request goes to one server as a script sends it, and how often whoever was told that
+something is done looks at it at once."""
 READ_S = 3.0
 """What a read is given; a server's barrier, a little less."""
 PENDING, OK, REJECTED, NOT_DONE, UNKNOWN, DIED = (
@@ -325,6 +328,9 @@ class SimClient:
             group.create_task(self._read())
         elif event is Look.OUTPUT:
             group.create_task(self._read_output())
+        elif self._rng.random() < BY_HTTP:
+            number = self._rng.choice(self._clients.servers.numbers())
+            self.begin_keyed(event, [number])
         else:
             self.begin(event)
 
@@ -355,6 +361,8 @@ class SimClient:
             self._end(call, NOT_DONE, detail=error.reason)
         else:
             self._end(call, OK, index=decided.index, result=decided.result)
+            if not self._idle and self._rng.random() < LOOKS_AFTER:
+                await self._read()
 
     async def _post(self, call: Call, number: int) -> None:
         """As `POST` with an `Idempotency-Key`."""

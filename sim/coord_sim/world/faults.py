@@ -51,14 +51,33 @@ async def _everything(world: World, rng: random.Random) -> bool:
     return True
 
 
+async def _island(world: World, rng: random.Random) -> bool:
+    """One server and the hosts behind its switch reach each other, and nobody else."""
+    numbers = world.servers.numbers()
+    names = [name for name in sorted(world.hosts.hosts) if rng.random() < 0.6]
+    seconds = host_faults.around_a_lease(world.hosts, rng)
+    if len(numbers) < 3 or not names:
+        return False
+    number = rng.choice(numbers)
+    others = tuple(other for other in numbers if other != number)
+    server_faults.cut(world.servers, (number,), others, seconds)
+    for name in names:
+        for other in others:
+            world.channels.cut(name, other)
+            world.kernel.call_later(seconds, world.channels.heal, name, other)
+    return True
+
+
 INJECT: dict[str, Inject] = {
     "site.power": _everything,
+    "site.island": _island,
     **{name: _of_servers(fault) for name, fault in server_faults.FAULTS.items()},
     **{name: _of_hosts(fault) for name, fault in host_faults.FAULTS.items()},
     **{name: _of_clients(fault) for name, fault in client_faults.FAULTS.items()},
 }
 TOLD: dict[str, str] = {
     "site.power": (_everything.__doc__ or "").strip(),
+    "site.island": (_island.__doc__ or "").strip(),
     **{name: fault.told for name, fault in server_faults.FAULTS.items()},
     **{name: fault.text for name, fault in host_faults.FAULTS.items()},
     **{name: fault.told for name, fault in client_faults.FAULTS.items()},

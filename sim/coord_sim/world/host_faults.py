@@ -80,7 +80,7 @@ async def _agent_kill(hosts: SimHosts, rng: random.Random) -> bool:
     host = _choose(rng, [host for host in _powered(hosts) if host.agent_up])
     if host is None:
         return False
-    host.agent_kill(None if rng.random() < 0.6 else _around_a_lease(hosts, rng))
+    host.agent_kill(None if rng.random() < 0.6 else around_a_lease(hosts, rng))
     return True
 
 
@@ -120,7 +120,7 @@ async def _agent_pause(hosts: SimHosts, rng: random.Random) -> bool:
         return False
     agent = host.agent
     host.agent_pause()
-    hosts.kernel.call_later(_around_a_lease(hosts, rng), agent.resume)
+    hosts.kernel.call_later(around_a_lease(hosts, rng), agent.resume)
     return True
 
 
@@ -154,7 +154,7 @@ async def _power(hosts: SimHosts, rng: random.Random) -> bool:
     host = _choose(rng, _powered(hosts))
     if host is None:
         return False
-    host.power_cycle(_around_a_lease(hosts, rng))
+    host.power_cycle(around_a_lease(hosts, rng))
     return True
 
 
@@ -164,7 +164,7 @@ async def _rack(hosts: SimHosts, rng: random.Random) -> bool:
     rack = _choose(rng, list(hosts.sharing("rack").values()))
     if rack is None:
         return False
-    off_s = _around_a_lease(hosts, rng)
+    off_s = around_a_lease(hosts, rng)
     for host in rack:
         if host.powered:
             host.power_cycle(off_s + rng.uniform(0.0, 2.0))
@@ -190,7 +190,7 @@ async def _switch(hosts: SimHosts, rng: random.Random) -> bool:
     behind = _choose(rng, list(hosts.sharing("switch").values()))
     if behind is None:
         return False
-    for_s = _around_a_lease(hosts, rng)
+    for_s = around_a_lease(hosts, rng)
     for host in behind:
         host.cut_network()
         host.set_fabric(False)
@@ -204,7 +204,7 @@ async def _freeze(hosts: SimHosts, rng: random.Random) -> bool:
     host = _choose(rng, _powered(hosts))
     if host is None:
         return False
-    seconds = _around_a_lease(hosts, rng)
+    seconds = around_a_lease(hosts, rng)
     if host.holds_exclusive:
         seconds = rng.random() * hosts.settings.fence_ms / 4_000
     host.freeze(seconds)
@@ -231,7 +231,7 @@ async def _preempt(hosts: SimHosts, rng: random.Random) -> bool:
         return False
     grace_s = rng.uniform(0.5, 10.0)
     host.notice_preemption(grace_s)
-    hosts.kernel.call_later(grace_s, host.power_cycle, _around_a_lease(hosts, rng))
+    hosts.kernel.call_later(grace_s, host.power_cycle, around_a_lease(hosts, rng))
     return True
 
 
@@ -354,11 +354,11 @@ def _cut_for_a_while(
     if host is None:
         return False
     host.cut_network(to_server=to_server, to_caller=to_caller)
-    hosts.kernel.call_later(_around_a_lease(hosts, rng), host.heal_network)
+    hosts.kernel.call_later(around_a_lease(hosts, rng), host.heal_network)
     return True
 
 
-def _around_a_lease(hosts: SimHosts, rng: random.Random) -> float:
+def around_a_lease(hosts: SimHosts, rng: random.Random) -> float:
     """Seconds: well within a lease, near its end, or long after host and fence are given up."""
     lease_s, fence_s = hosts.settings.lease_ms / 1000, hosts.settings.fence_ms / 1000
     return rng.choice(

@@ -43,6 +43,8 @@ class Climate(msgspec.Struct, frozen=True, omit_defaults=True):
     faults: dict[str, int] = {}
     """Weight of each fault that may happen."""
     requests: dict[str, int] = {}
+    patience_s: float = 10.0
+    """How long people wait for an answer."""
     crash_sites: tuple[CrashSite, ...] = ()
     skews_ms: tuple[int, ...] = ()
     """Of each server's wall clock at the start."""
@@ -59,7 +61,7 @@ class Climate(msgspec.Struct, frozen=True, omit_defaults=True):
             f"{self.clients} clients",
             f"network {self.network}",
             f"disk {self.disk}",
-            f"a request every {self.request_gap_s:g} s",
+            f"a request every {self.request_gap_s:g} s, awaited for {self.patience_s:g} s",
             f"snapshots every {self.snapshot_entries} commands, of which {self.keep_entries} stay",
         ]
         if self.readable_entries:
@@ -102,6 +104,7 @@ def draw_climate(
         request_gap_s=work.choice((0.5, 1.0, 2.0, 4.0)),
         faults=faults,
         requests=_requests(work),
+        patience_s=work.choice((2.0, 5.0, 10.0, 10.0)),
         crash_sites=_crash_sites(_stream(seed, "sites"), options, known_sites),
         skews_ms=tuple(skews_ms) if skewed and faults else (),
         snapshot_entries=weather.choice((20, 60, 200, 100_000)),

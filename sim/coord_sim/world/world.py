@@ -38,6 +38,8 @@ from coord_sim.world.weather import Weather
 START_S = 1_000.0
 HEAD_START_S = 1.0
 """Of clients, before anything is asked of them."""
+FIRST_WITHIN_S = 10.0
+"""So long operators wait for answers, also while the first leader is elected."""
 QUIET_S = 600.0
 """So long may it take, once all is healed, until everything has come about."""
 LOOK_S = 2.0
@@ -96,7 +98,12 @@ class World:
             self.channels,
             self.servers,
             count=climate.clients,
-            mix=Mix(gap_s=climate.request_gap_s, weights=climate.requests, jobs_limit=climate.jobs),
+            mix=Mix(
+                gap_s=climate.request_gap_s,
+                weights=climate.requests,
+                jobs_limit=climate.jobs,
+                timeout_s=climate.patience_s,
+            ),
             removable=self._gone,
         )
         self.client_checks = ClientChecks(self.kernel, self.clients, self.servers)
@@ -145,7 +152,8 @@ class World:
         await asyncio.sleep(HEAD_START_S)
         rng = self.kernel.rng("first jobs")
         for number in range(1, self.climate.jobs + 1):
-            self.clients.operator.begin(JobSubmitted(draw_job(rng, f"first-{number}")))
+            event = JobSubmitted(draw_job(rng, f"first-{number}"))
+            self.clients.operator.begin(event, FIRST_WITHIN_S)
 
     async def _misfortunes(self, until_s: float) -> None:
         rng = self.kernel.rng("misfortunes")
@@ -211,6 +219,7 @@ class World:
     async def _quiet(self) -> None:
         """Until all has come about that must; operators look after what waits for them."""
         until_s = self.kernel.now_s() + QUIET_S
+        looks = self.kernel.rng("looks")
         since_s: dict[str, float] = {}
         while behind := unmet(self):
             now_s = self.kernel.now_s()
@@ -221,7 +230,8 @@ class World:
                 told = [detail for name, detail in behind if name == longest]
                 raise Violation(longest, f"not within {QUIET_S:g} s: " + "\n".join(told))
             await self._operate()
-            await asyncio.sleep(LOOK_S)
+            # At no fixed pace: in step with the servers' own it would always see the same moment.
+            await asyncio.sleep(LOOK_S * looks.uniform(0.5, 1.5))
             self._raise_found()
 
     async def _operate(self) -> None:
