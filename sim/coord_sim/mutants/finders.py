@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
+from coord.raft.rules import all_but
 from coord_sim.core_world import run as live_through
 from coord_sim.core_world.run import TOTAL
 from coord_sim.explore.search import Progress, search
@@ -23,8 +24,6 @@ from coord_sim.mutants.surgery import applied
 from coord_sim.world.options import WorldOptions
 from coord_sim.world.raft_run import raft_run
 from coord_sim.world.run import run_seed
-
-from coord.raft.rules import all_but
 
 CORE_STEPS = (80, 150, 300)
 TWIN_SHARE = 0.15

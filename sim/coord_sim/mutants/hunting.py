@@ -12,15 +12,15 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from pathlib import Path
 from typing import NamedTuple
 
-import coord_sim
 import msgspec
+
+import coord
+import coord_sim
 from coord_sim.mutants.catalogue import MUTANTS
 from coord_sim.mutants.finders import FINDERS
 from coord_sim.mutants.known import KNOWN
 from coord_sim.mutants.mutant import Mutant, Reach
 from coord_sim.world.scratch import remove_scratch
-
-import coord
 
 HUNTS_A_PROCESS = 40
 TRIAL_SEEDS = 3

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import functools
 
-from coord_sim.core_world import World
-from coord_sim.explore.incident import Incident, replayed
-
 from coord import __version__
 from coord.core.machine import apply
 from coord.core.state import encode_state, new_state
 from coord.model.entry import Entry
 from coord.model.incident import IncidentHeader
+from coord_sim.core_world import World
+from coord_sim.explore.incident import Incident, replayed
 
 INCIDENTS = (0, 2, 3)
 STEPS = 45

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from coord_sim.mutants.mutant import Edit, Mutant, Reach
-
 from coord.raft.rules import RULES
+from coord_sim.mutants.mutant import Edit, Mutant, Reach
 
 RAFT = (Reach.RAFT, Reach.CLUSTER)
 _BREAKS = {

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from statistics import median
 
 import msgspec
+
 from coord_sim.mutants.catalogue import GROUPS, MUTANTS
 from coord_sim.mutants.hunting import Hunted
 from coord_sim.mutants.mutant import Mutant, Reach
