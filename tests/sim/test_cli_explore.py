@@ -118,6 +118,15 @@ def test_the_page_is_written(planted: None, flips: None, recording: Path) -> Non
     assert Path("report.html").read_text().startswith("<!doctype html>")
 
 
+def test_what_was_found_is_told_though_the_page_cannot_be_written(
+    planted: None, flips: None, recording: Path
+) -> None:
+    result = explore("incident.log", "--schedules", "120", "--html", "/dev/full")
+    assert result.exit_code == Exit.FAILED
+    assert "1. candidate: " in result.stdout or "1. confirmed: " in result.stdout
+    assert "page: " not in result.stdout
+
+
 def test_an_interrupted_search_tells_what_it_found(
     planted: None, flips: None, recording: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

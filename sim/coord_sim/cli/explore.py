@@ -256,15 +256,22 @@ def _shrinking_time(exploration: Exploration) -> Callable[[], bool]:
 def _tell(
     report: Report, output: str, html: str | None, directory: Path | None, said: tuple[str, ...]
 ) -> None:
-    """The report in every form asked for; notes that were `said` before are not said again."""
+    """The report in every form asked for, first the one that nothing can keep from being told;
+    notes that were `said` before are not said again."""
+    if output == "json":
+        print_json(report)
+    else:
+        _print(report, said)
     if directory is not None:
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "report.json").write_bytes(msgspec.json.encode(report) + b"\n")
     if html is not None:
         Path(html).write_text(page(report), encoding="utf-8")
-    if output == "json":
-        print_json(report)
-        return
+        if output == "text":
+            click.echo(f"page: {html}")
+
+
+def _print(report: Report, said: tuple[str, ...]) -> None:
     width, colour = terminal_width(), colour_wanted()
     for finding in report.findings:
         click.echo()
@@ -272,5 +279,3 @@ def _tell(
     click.echo()
     notes = tuple(note for note in report.notes if note not in said)
     click.echo(summary_text(msgspec.structs.replace(report, notes=notes), width, colour))
-    if html is not None:
-        click.echo(f"page: {html}")
