@@ -35,7 +35,7 @@ CLUSTER_JOBS = (1, 2, 3)
 """Small and short: what two hosts can show is shown by more runs of two hosts."""
 CLUSTER_FAULTS = (
     ("all",),
-    ("none", "agent", "rank"),
+    ("none", "agent", "rank", "site.crash"),
     ("none", "agent", "host", "site.crash"),
     ("none", "agent", "rank", "channel", "site.crash"),
     ("none", "host", "rank", "server", "log", "site"),

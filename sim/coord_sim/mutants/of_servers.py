@@ -127,6 +127,8 @@ SERVER_MUTANTS = (
                 "self.sessions.agents()",
             ),
         ),
+        survives="the next entry that may change any plan has all plans offered again, at the "
+        "latest when the launch that was missed runs out of time: it costs time and an attempt",
     ),
     Mutant(
         name="plans-are-offered",

@@ -19,6 +19,8 @@ NETWORKS = ("orderly", "delays", "chaos")
 DISKS = ("fast", "slow", "uneven")
 REQUESTS = ("submit", "cancel", "resize", "drain", "undrain", "allow", "note", "remove", "read")
 MEMBERSHIP_FAULTS = "members."
+CRASH_VISITS = (5, 40)
+"""Means: some sites are passed all the time, some a few times a run."""
 
 
 class CrashSite(msgspec.Struct, frozen=True):
@@ -144,7 +146,7 @@ def _crash_sites(
     count = rng.choice((1, 2, 4))
     names = sorted(known)
     drawn = [
-        CrashSite(rng.choice(names), int(rng.expovariate(1 / 40)) + 1)
+        CrashSite(rng.choice(names), int(rng.expovariate(1 / rng.choice(CRASH_VISITS))) + 1)
         for _ in range(count)
         if names
     ]
