@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from coord.agent.ports import LaunchError
 from coord.cli.wording import count_text, listed
-from coord.core.state import State
+from coord.core.state import State, new_state
 from coord.model.channel import Submit, ToClient, ToServer
 from coord.model.entry import Origin, Recorded, Submission
 from coord_sim.kernel import Kernel
@@ -124,6 +124,7 @@ class _Cluster:
         self.checks.looks.append(self._look)
         self.servers.on_applied(self._applied)
         self._memory = judge.Memory()
+        self._now_ms = new_state().meta.now_ms
         self._seen: dict[str, int] = {}
         self._asked = 0
         for offer in scenario.hosts:
@@ -251,7 +252,9 @@ class _Cluster:
         if record.accepted:
             name = report_name(record.entry.event)
             self._seen[name] = self._seen.get(name, 0) + 1
-        self._memory, broken = judge.judge(self._memory, state, record, [], judge.Sight())
+        sight = judge.Sight(now_ms=self._now_ms)
+        self._now_ms = record.now_ms
+        self._memory, broken = judge.judge(self._memory, state, record, [], sight)
         if broken is not None:
             raise Violation(*broken)
 
