@@ -71,7 +71,7 @@ FOCUSES: dict[str, Focus] = {
     ),
     "snapshots": Focus(
         "snapshots take long, and are overtaken by newer ones",
-        2,
+        3,
         {"raft.stale_snapshot": 2, "log.away": 2, "log.slow_snapshot": 2, "members.swap": 1},
         {"keep_entries": 2, "snapshot_entries": 100_000, "gap_s": 3.0},
     ),
