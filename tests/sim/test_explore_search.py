@@ -10,9 +10,12 @@ import pytest
 from coord_sim.explore.conflicts import Conflicts
 from coord_sim.explore.execute import Explored
 from coord_sim.explore.found import Progress
+from coord_sim.explore.judge import NEVER_RAISES
 from coord_sim.explore.schedule import first_position
 from coord_sim.explore.search import ALL, search
 from coord_sim.explore.strategies.window import Windows
+from coord_sim.mutants.catalogue import MUTANTS
+from coord_sim.mutants.surgery import applied
 
 from .explored_stories import crash_and_restart, history, incident_of
 
@@ -85,3 +88,13 @@ def test_nothing_is_found_in_what_is_sound(name: str) -> None:
     """A short slice of each; a finding here is a bug of the core or a false alarm."""
     found = next(search(history(name), budget_s=1.5, seed=7, clock=Ticks()), None)
     assert found is None, f"{found.schedule}: {found.run.violation}" if found else ""
+
+
+def test_an_apply_that_raises_is_found() -> None:
+    """Without the look at a report's generation, a late one meets a gang that does not know it."""
+    with applied(MUTANTS["generation-of-reports"]):
+        found = next(search(history("fleet-14"), budget_s=60.0, seed=1))
+    violation = found.run.violation
+    assert violation is not None
+    assert violation.sentence == NEVER_RAISES
+    assert "TaskReaped" in violation.detail

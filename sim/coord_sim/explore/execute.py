@@ -11,6 +11,7 @@ soon as state and agents are what they were at the same place of the log, the re
 from __future__ import annotations
 
 import heapq
+from typing import NoReturn
 
 from coord.core.invariants import INVARIANTS
 from coord.core.machine import apply, log_time_ms, next_due_ms
@@ -23,7 +24,7 @@ from .changes import script_of
 from .fork import changed_rows
 from .healing import heal
 from .incident import Incident
-from .judge import DECIDED_ONCE, RESTORED_SAME, Broken, Sight
+from .judge import DECIDED_ONCE, NEVER_RAISES, RESTORED_SAME, Broken, Sight
 from .playing import play
 from .reacting import FIRES, Pending, Reacting
 from .recording import Recording
@@ -337,7 +338,10 @@ class Execution(Reacting):
         actor = origin.actor
         host_before = state.hosts.get(actor[5:]) if actor.startswith("host:") else None
         before_ms = state.meta.now_ms
-        record = apply(state, entry)
+        try:
+            record = apply(state, entry)
+        except Exception as error:
+            self.breaks((NEVER_RAISES, f"{type(event).__name__} at index {index}: {error!r}"))
         changed = changed_rows(state)
         self.applied.append(record)
         self._compare(record, position)
@@ -372,7 +376,7 @@ class Execution(Reacting):
             if isinstance(decision, HostLost)
         }
 
-    def breaks(self, broken: Broken) -> None:
+    def breaks(self, broken: Broken) -> NoReturn:
         """Stop: a property does not hold after the newest entry."""
         at = len(self.prefix) + len(self.applied) - 1
         self.violation = Violation(broken[0], broken[1], max(at, 0))

@@ -63,6 +63,8 @@ class Exploration:
         self._confirmer = confirmer
         self.findings = Findings(span.incident)
         self.interrupted = False
+        self.unwritten: list[str] = []
+        """What could not be kept on disk, and why."""
         self.raised: Exception | None = None
         """What ended the search early: code that is explored may do what it never should."""
 
@@ -113,7 +115,11 @@ class Exploration:
         files: tuple[str, ...] = ()
         if self.asked.out is not None:
             directory = self.asked.out / f"finding-{number}"
-            files = write_finding(directory, finding)
+            try:
+                files = write_finding(directory, finding)
+            except OSError as error:
+                self.unwritten.append(f"{directory} could not be written: {error}")
+        if files:
             repeat = repeat_command(str(directory / "incident.log"), directory / "schedule.json")
         else:
             schedule = finding.origin or finding.schedule
@@ -124,7 +130,7 @@ class Exploration:
     def _report(self, findings: tuple[FindingTold, ...]) -> Report:
         incident, progress = self._span.incident, self.progress()
         timed = self.asked.schedules is None
-        notes = [*self._span.notes, *((progress.note,) if progress.note else ())]
+        notes = [*self._span.notes, *((progress.note,) if progress.note else ()), *self.unwritten]
         if self.raised is not None:
             notes.append(
                 f"The search ended early, since an execution raised {self.raised!r}; applying an "

@@ -63,6 +63,7 @@ MASS_SILENCE = "no host is declared lost while much of the fleet is silent"
 DEVICE_OWNER = "a device has one live owner"
 EXCLUSIVE_ONCE = "an exclusive task runs once"
 RESTORED_SAME = "a server restored from a snapshot decides as the others do"
+NEVER_RAISES = "applying an event never raises"
 IN_THE_END = "what fits is running or finished once all has healed"
 AS_STATED = "what runs is what the state says"
 
@@ -70,7 +71,7 @@ HISTORY_PROPERTIES = (
     NOTHING_CHANGED, DECIDED_ONCE, ONE_RESTART, CURRENT_COMMITS, RESTORES_GROW, GENERATIONS_GROW,
     INCARNATIONS_GROW, FINISHED_STAYS, TRUE_SILENCE, CHARGED_ONCE, HOST_TO_BLAME, TERMS_GROW,
     VERDICTS_IN_TERM, IN_SIGHT, TIME_FORWARD, MASS_SILENCE, DEVICE_OWNER, EXCLUSIVE_ONCE,
-    RESTORED_SAME, IN_THE_END, AS_STATED,
+    RESTORED_SAME, NEVER_RAISES, IN_THE_END, AS_STATED,
 )  # fmt: skip
 
 Value = TypeVar("Value")

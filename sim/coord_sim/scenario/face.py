@@ -41,6 +41,7 @@ from coord_sim.world.world import QUIET_S, SETTINGS
 
 T = TypeVar("T")
 LOOK_S = 0.05
+ASKED = "asked by the scenario"
 UP_S = 60.0
 
 
@@ -209,7 +210,7 @@ class Scenario:
 
     # Asking, as an operator does with the client library
 
-    def submit(self, job: Job, within_s: float = 30.0) -> str:
+    def submit(self, job: Job, *, within_s: float = 30.0) -> str:
         """Submit a job: a JobSpec, a RoleSpec, a mapping, or the path of a job file. Time passes
         until it is decided; returns its name. Raises RequestFailed."""
         __tracebackhide__ = True
@@ -217,21 +218,23 @@ class Scenario:
         self.ask(ev.JobSubmitted(spec), within_s)
         return spec.name
 
-    def cancel(self, job: str, within_s: float = 30.0) -> None:
+    def cancel(self, job: str, *, reason: str = ASKED, within_s: float = 30.0) -> None:
         """As `submit`."""
-        self.ask(ev.JobCancelRequested(job, "", "asked by the scenario"), within_s)
+        self.ask(ev.JobCancelRequested(job, "", reason), within_s)
 
-    def resize(self, job: str, role: str, replicas: int, within_s: float = 30.0) -> None:
+    def resize(
+        self, job: str, role: str, replicas: int, *, reason: str = ASKED, within_s: float = 30.0
+    ) -> None:
         """As `submit`."""
-        self.ask(ev.JobResizeRequested(job, role, replicas, "", ""), within_s)
+        self.ask(ev.JobResizeRequested(job, role, replicas, "", reason), within_s)
 
-    def drain(self, host: str, within_s: float = 30.0) -> None:
+    def drain(self, host: str, *, reason: str = ASKED, within_s: float = 30.0) -> None:
         """As `submit`."""
-        self.ask(ev.DrainRequested(host, "", "asked by the scenario"), within_s)
+        self.ask(ev.DrainRequested(host, "", reason), within_s)
 
-    def undrain(self, host: str, within_s: float = 30.0) -> None:
+    def undrain(self, host: str, *, reason: str = ASKED, within_s: float = 30.0) -> None:
         """As `submit`."""
-        self.ask(ev.UndrainRequested(host, "", "asked by the scenario"), within_s)
+        self.ask(ev.UndrainRequested(host, "", reason), within_s)
 
     def ask(self, event: ev.AnyEvent, within_s: float = 30.0) -> int:
         """Anything that a client may ask; its actor becomes a tag of the simulator's. Returns the
