@@ -231,6 +231,10 @@ class SyncClient:
 
     # The cluster itself
 
+    def learn_servers(self, api_addresses: list[str]) -> None:
+        """See `Client.learn_servers`."""
+        self._client.learn_servers(api_addresses)
+
     def add_member(self, node: int, peer_address: str, api_address: str) -> None:
         """See Client.add_member."""
         self._run(self._client.add_member(node, peer_address, api_address))

@@ -57,6 +57,15 @@ def _cascade(world: World, machine: Machine) -> None:
                 other.crash(process, 0 if done else code, 0 if done else signal)
 
 
+def _lose_a_member(world: World, machine: Machine) -> None:
+    """The power goes under a gang that keeps a spare place."""
+    gangs = [gang for gang in world.state.gangs.values() if gang.holds and gang.live]
+    if not gangs:
+        return
+    gang = world.rng.choice(gangs)
+    _power(world, world.machines[world.state.tasks[world.rng.choice(gang.live)].host])
+
+
 def _stall(world: World, machine: Machine) -> None:
     process = _running(world, machine)
     if process is not None:
@@ -307,6 +316,7 @@ FAULTS: tuple[Fault, ...] = (
     *(_stall,) * 3,
     *(_agent,) * 3,
     *(_power,) * 2,
+    _lose_a_member,
     *(_network,) * 3,
     *(_blip,) * 2,
     *(_reboot,) * 2,
