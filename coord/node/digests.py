@@ -12,7 +12,7 @@ import structlog
 
 from coord.node.peers import DigestSeen, Peers
 from coord.raft.ports import Member
-from coord.store.ports import REJOIN
+from coord.store.ports import REJOIN, StorageCorrupt
 
 KEPT = 64
 
@@ -62,7 +62,12 @@ class Digests:
         if message.index > self._last_index():
             self._ahead[sender] = message
             return
-        ours = self._digest_at(message.index)
+        try:
+            ours = self._digest_at(message.index)
+        except StorageCorrupt as error:
+            # Whoever delivers messages could do nothing about it.
+            self._halt(error)
+            return
         if not ours or not message.digest:
             return
         self.compared += 1

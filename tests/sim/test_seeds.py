@@ -1,0 +1,17 @@
+"""Seeds that broke a promise once. Each is a line of `coordctl sim run`, and keeps it now."""
+
+from __future__ import annotations
+
+import pytest
+from coord_sim.world.options import WorldOptions
+from coord_sim.world.run import run_seed
+
+SEEDS = [
+    pytest.param(200_147, WorldOptions(seconds=40), id="a peer's digest of a damaged entry"),
+]
+
+
+@pytest.mark.parametrize(("seed", "options"), SEEDS)
+def test_a_seed_that_broke_something_is_well(seed: int, options: WorldOptions) -> None:
+    outcome = run_seed(seed, options)
+    assert outcome.ok, outcome
