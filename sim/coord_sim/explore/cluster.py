@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections.abc import Callable
 
 from coord.agent.ports import LaunchError
@@ -18,6 +17,7 @@ from coord_sim.world.ground_truth import GroundTruth
 from coord_sim.world.hosts import SimHosts
 from coord_sim.world.quiet import quiet_logs
 from coord_sim.world.ranks import SimRank
+from coord_sim.world.scratch import scratch_directory
 from coord_sim.world.servers import SimServers
 from coord_sim.world.state_checks import StateChecks
 from coord_sim.world.violation import Violation
@@ -90,7 +90,7 @@ def in_cluster(finding: Finding) -> Tried:
 def attempt(scenario: Scenario, seed: int, margin_ms: int, sentence: str = "") -> str:
     """What broke when a cluster was led along the scenario; empty for nothing. What must hold in
     the end is judged only where that is the `sentence` asked about."""
-    with quiet_logs(), tempfile.TemporaryDirectory(prefix="coord-sim-") as directory:
+    with quiet_logs(), scratch_directory(seed) as directory:
         cluster = _Cluster(scenario, seed, margin_ms, directory)
         try:
             cluster.kernel.run_until(cluster.live(sentence in (judge.IN_THE_END, judge.AS_STATED)))

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-import tempfile
 import traceback
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import msgspec
@@ -24,13 +21,13 @@ from coord_sim.world.quiet import quiet_logs
 from coord_sim.world.raft_checks import HALTED
 from coord_sim.world.raft_faults import MENU
 from coord_sim.world.raft_swarm import RaftSwarm, clockwork, draw
+from coord_sim.world.scratch import scratch_directory
 from coord_sim.world.server_faults import heal_all
 from coord_sim.world.servers import SimServers
 from coord_sim.world.violation import Violation
 
 QUIET_S = 60.0
 """So long may it take until all are level, once the last fault is healed."""
-MEMORY = Path("/dev/shm")
 
 
 class RaftOutcome(msgspec.Struct, frozen=True):
@@ -66,7 +63,7 @@ def raft_run(
     """Load and faults for so many virtual seconds, then heal, and judge. `chaos` and
     `focus` (of FOCUSES, or empty) None: drawn."""
     swarm = draw(seed, chaos, focus)
-    with _directory() as directory, quiet_logs(), Kernel(seed, trace=trace) as kernel:
+    with scratch_directory(seed) as directory, quiet_logs(), Kernel(seed, trace=trace) as kernel:
         servers = SimServers(
             kernel, count=swarm.count, config=clockwork(swarm), rules=rules, directory=directory
         )
@@ -191,11 +188,3 @@ def _start(
 
 def _leads(node: Node | None) -> bool:
     return node is not None and node.leading
-
-
-@contextmanager
-def _directory() -> Iterator[str]:
-    """For snapshot files; in memory where that can be had."""
-    where = MEMORY if MEMORY.is_dir() else None
-    with tempfile.TemporaryDirectory(dir=where, prefix="coord-sim-") as directory:
-        yield directory
