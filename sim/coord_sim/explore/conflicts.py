@@ -108,12 +108,12 @@ class Conflicts:
     def flips(self) -> Iterator[tuple[int, int]]:
         """Those of `pairs` that do not commute."""
         for first, second in self.pairs():
-            if second - first <= FARTHEST and self._commute_quietly(first, second):
+            if second - first <= FARTHEST and self._known_to_commute(first, second):
                 self.commuting += 1
             else:
                 yield first, second
 
-    def _commute_quietly(self, first: int, second: int) -> bool:
+    def _known_to_commute(self, first: int, second: int) -> bool:
         """An order on which applying raises is for an execution to show."""
         try:
             return self.commute(first, second)

@@ -6,7 +6,7 @@ Simulated time is log time, which neither jumps nor goes back.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from statistics import median_low
 
 import msgspec
@@ -173,7 +173,3 @@ class Recording:
     def latency(self, task: str, fact: Fact) -> int:
         found = self.latency_ms.get((task, fact))
         return found if found is not None else self.typical_ms.get(fact, TICK_MS)
-
-    def position_at(self, now_ms: int) -> int:
-        """The first position at or after that time."""
-        return bisect_left(self.times_ms, now_ms)

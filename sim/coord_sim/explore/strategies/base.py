@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from random import Random
 from typing import ClassVar
@@ -11,7 +12,7 @@ from coord_sim.explore.execute import Explored
 from coord_sim.explore.schedule import AnyChange, Schedule
 
 
-class Strategy:
+class Strategy(ABC):
     """Yields schedules until it has no more. Everything random comes from `rng`."""
 
     name: ClassVar[str]
@@ -30,9 +31,10 @@ class Strategy:
             self.tried += 1
             yield Schedule(changes)
 
+    @abstractmethod
     def choose(self) -> Iterator[tuple[AnyChange, ...]]:
-        raise NotImplementedError
+        """The changes of one schedule after the other."""
 
+    @abstractmethod
     def bound(self, finished: bool) -> str:
         """What was tried completely, or how far it came, in words."""
-        raise NotImplementedError
