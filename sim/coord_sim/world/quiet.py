@@ -30,12 +30,14 @@ class _Silent:
 @contextlib.contextmanager
 def quiet_logs() -> Iterator[None]:
     """Within, nothing is logged; afterwards the configuration is what it was."""
-    before = structlog.get_config()
+    before, was_configured = structlog.get_config(), structlog.is_configured()
     level = logging.root.manager.disable
     logging.disable()
     structlog.configure(wrapper_class=_Silent)  # type: ignore[arg-type]
     try:
         yield
     finally:
-        structlog.configure(**before)
+        structlog.reset_defaults()
+        if was_configured:
+            structlog.configure(**before)
         logging.disable(level)

@@ -19,6 +19,7 @@ from coord_sim.world.artefacts import Recording
 from coord_sim.world.faults import INJECT
 from coord_sim.world.options import WorldOptions
 from coord_sim.world.outcome import Outcome, Violation
+from coord_sim.world.quiet import quiet_logs
 from coord_sim.world.scratch import scratch_directory
 from coord_sim.world.swarm import Climate, draw_climate
 from coord_sim.world.world import World
@@ -122,16 +123,13 @@ def no_collector() -> Iterator[None]:
 def logs_to(trace: Trace, directory: str) -> Iterator[None]:
     """What servers and agents log becomes remarks in a recording, and nothing elsewhere; so does
     what the raft library logs. `directory` is the scratch directory."""
+    if not isinstance(trace, RecordingTrace):
+        with quiet_logs():
+            yield
+        return
     before, was_configured = structlog.get_config(), structlog.is_configured()
-    remark = _remarking(trace, directory) if isinstance(trace, RecordingTrace) else None
-    if remark is not None:
-        structlog.configure(processors=[_telling(remark)], cache_logger_on_first_use=False)
-    else:
-        structlog.configure(
-            processors=[_dropping],
-            wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL),
-            cache_logger_on_first_use=False,
-        )
+    remark = _remarking(trace, directory)
+    structlog.configure(processors=[_telling(remark)], cache_logger_on_first_use=False)
     library, below = logging.getLogger(RAFT_LIBRARY), _Telling(remark)
     library.addHandler(below)
     passed_on, library.propagate = library.propagate, False
@@ -152,10 +150,6 @@ def _remarking(trace: RecordingTrace, directory: str) -> Callable[[str], None]:
     return remark
 
 
-def _dropping(logger: Any, method: str, event: Any) -> Any:
-    raise structlog.DropEvent
-
-
 def _telling(remark: Callable[[str], None]) -> Any:
     def processor(logger: Any, method: str, event: dict[str, Any]) -> Any:
         told = " ".join(f"{key}={value}" for key, value in event.items() if key != "event")
@@ -168,10 +162,9 @@ def _telling(remark: Callable[[str], None]) -> Any:
 class _Telling(logging.Handler):
     """A library's log, which goes where the product's goes."""
 
-    def __init__(self, remark: Callable[[str], None] | None) -> None:
+    def __init__(self, remark: Callable[[str], None]) -> None:
         super().__init__()
         self._remark = remark
 
     def emit(self, record: logging.LogRecord) -> None:
-        if self._remark is not None:
-            self._remark(f"{record.levelname.lower()} {record.name}: {record.getMessage()}")
+        self._remark(f"{record.levelname.lower()} {record.name}: {record.getMessage()}")
