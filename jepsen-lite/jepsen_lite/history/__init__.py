@@ -1,0 +1,1 @@
+"""What every client asked and was told, and what went wrong meanwhile, written as it happens."""
