@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -14,6 +15,7 @@ from coord.model.settings import Settings
 from coord.raft.ports import Member
 
 if TYPE_CHECKING:
+    from coord.node.ports import Clock
     from coord.node.server import ServerConfig
 
 DEFAULT_API = "127.0.0.1:7101"
@@ -106,6 +108,15 @@ DEFAULT_API = "127.0.0.1:7101"
     show_default=True,
     help="Shorten the journal after so many commands.",
 )
+@click.option(
+    "--clock-offset",
+    type=click.Path(dir_okay=False, path_type=Path),
+    envvar="COORD_CLOCK_OFFSET",
+    show_envvar=True,
+    metavar="FILE",
+    help="For fault tests: milliseconds in FILE are added to the wall clock, read anew at each "
+    "look; no file counts as 0.",
+)
 @log_options
 def server(
     *,
@@ -121,6 +132,7 @@ def server(
     timings: tuple[str, ...],
     retention: tuple[str, ...],
     snapshot_entries: int,
+    clock_offset: Path | None,
     log_format: str,
     log_level: str,
 ) -> None:
@@ -155,7 +167,7 @@ def server(
         snapshot_entries=snapshot_entries,
     )
     configure_logs(log_format, log_level)
-    click.get_current_context().exit(_run(config))
+    click.get_current_context().exit(_run(config, _clock(clock_offset)))
 
 
 def addresses(
@@ -191,11 +203,26 @@ def cluster_settings(texts: tuple[str, ...]) -> Settings:
     return settings
 
 
-def _run(config: ServerConfig) -> int:
+def _clock(offset: Path | None) -> Clock:
+    """The machine's, unless --clock-offset bends it, which the log must say."""
+    import structlog
+
+    from coord.node.ports import OffsetClock, SystemClock
+
+    if offset is None:
+        return SystemClock()
+    clock = OffsetClock(offset)
+    structlog.get_logger().warning(
+        "clock_is_bent", file=str(offset), offset_ms=clock.offset_ms(), use="fault tests only"
+    )
+    return clock
+
+
+def _run(config: ServerConfig, clock: Clock) -> int:
     from coord.node.server import StartFailed, run_server
 
     async def serve() -> int:
-        return await run_server(config, None, asyncio.Event())
+        return await run_server(config, None, asyncio.Event(), clock=clock)
 
     try:
         return asyncio.run(serve())

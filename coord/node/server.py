@@ -25,7 +25,7 @@ from coord.model.settings import Settings
 from coord.node.addresses import address_problem, split_address
 from coord.node.config import Intervals, Limits, NodeConfig, Retention
 from coord.node.node import Node
-from coord.node.ports import SystemClock
+from coord.node.ports import Clock, SystemClock
 from coord.raft.ports import Member, PeerBus, ReplicatedLog
 from coord.raft.pysyncobj_log import PySyncObjLog
 from coord.raft.single import SingleNodeLog
@@ -92,11 +92,13 @@ async def run_server(
     stop: asyncio.Event,
     *,
     handle_signals: bool = True,
+    clock: Clock | None = None,
 ) -> int:
     """Run until `stop` is set, or SIGTERM or SIGINT comes; returns the exit code.
 
     `ready` is called with the API's URL once it listens: a leader may not be known yet, and a
-    server that joins may still wait to be added. Raises StartFailed.
+    server that joins may still wait to be added. `clock` is the machine's if none is given. Raises
+    StartFailed.
     """
     if not structlog.is_configured():
         configure_logs()
@@ -116,7 +118,7 @@ async def run_server(
             config = await _wait_to_join(config, api_socket, stop)
             if stop.is_set():
                 return 0
-        node = await _start(config, api_socket, environment, stack)
+        node = await _start(config, clock or SystemClock(), api_socket, environment, stack)
         node.failure.add_done_callback(lambda _: stop.set())
         _settle_memory()
         log.info("server_ready", node=config.node, url=url, version=__version__)
@@ -164,15 +166,14 @@ async def _wait_to_join(
 
 async def _start(
     config: ServerConfig,
+    clock: Clock,
     api_socket: socket.socket,
     environment: Environment,
     stack: AsyncExitStack,
 ) -> Node:
     replicated, bus = _make_log(config, environment)
     try:
-        node = Node(
-            replicated, bus, LmdbEventStore(environment), SystemClock(), _node_config(config)
-        )
+        node = Node(replicated, bus, LmdbEventStore(environment), clock, _node_config(config))
         stack.push_async_callback(node.stop)
         await node.start()
     except Exception as error:
