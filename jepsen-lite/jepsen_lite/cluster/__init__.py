@@ -1,0 +1,1 @@
+"""Clusters to break: our own processes, or somebody else's."""

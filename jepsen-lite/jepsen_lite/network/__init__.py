@@ -1,0 +1,1 @@
+"""What lies between the parties, and how it fails."""
