@@ -1,0 +1,1 @@
+"""Disks that fill up, dawdle, lose what was never synced, and rot."""
