@@ -7,9 +7,10 @@ changes nothing otherwise: such an operation is one that was refused without any
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from bisect import bisect_left
+from collections.abc import Hashable, Sequence
 from enum import Enum
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -53,6 +54,23 @@ class Model(Protocol[S]):
     def tell(self, operation: Operation) -> str:
         """The operation in a few words, as in "write 3 -> ok"."""
         ...
+
+
+class Knowing(Model[S], Protocol[S]):
+    """A model that has seen the operations it will be asked about. Its `step` may take states that
+    none of their answers can tell apart for one."""
+
+    def out_of_reach(self, state: S, result: Any) -> bool:
+        """Whether none of the operations, in no order, lead from the state to one in which a look
+        is answered so. False is always safe."""
+        ...
+
+
+def knowing(model: Model[Any], operations: Sequence[Operation]) -> Model[Any]:
+    """What the model's method `knowing` makes of the operations of one key, if it has one: worth
+    having where there are as many states as orders that lead to them."""
+    know = getattr(model, "knowing", None)
+    return model if know is None else cast(Model[Any], know(operations))
 
 
 class UnknownAction(ValueError):
@@ -124,8 +142,45 @@ class TextByKey:
     def only_looks(self, action: str, result: Any) -> bool:
         return action == "get"
 
+    def knowing(self, operations: Sequence[Operation]) -> Model[Any]:
+        return _KnownText(operations)
+
     def tell(self, operation: Operation) -> str:
         return answered(operation, ask(operation))
+
+
+class _Lost(Enum):
+    LOST = "begins no answer"
+
+
+class _KnownText(TextByKey):
+    """A text that begins no answer is lost, whatever it is: it matters no more until the next put.
+    Without this, n appends at a time are as many states as they have orders."""
+
+    def __init__(self, operations: Sequence[Operation]) -> None:
+        self._answers = sorted(
+            {
+                str(each.result)
+                for each in operations
+                if each.action == "get" and each.outcome is Outcome.OK
+            }
+        )
+        self._puts = tuple({str(each.argument) for each in operations if each.action == "put"})
+
+    def step(self, state: Any, action: str, argument: Any, result: Any) -> Any:
+        if state is _Lost.LOST and action != "put":
+            return None if action == "get" and result is not UNKNOWN else state
+        after = super().step(state, action, argument, result)
+        if after is None or action == "get":
+            return after
+        at = bisect_left(self._answers, after)
+        begins_one = at < len(self._answers) and self._answers[at].startswith(after)
+        return after if begins_one else _Lost.LOST
+
+    def out_of_reach(self, state: Any, result: Any) -> bool:
+        if str(result).startswith(self._puts):
+            return False
+        return state is _Lost.LOST or not str(result).startswith(state)
 
 
 class Replicas:
@@ -195,7 +250,8 @@ def hashable(value: Any) -> Hashable:
         return tuple(hashable(item) for item in value)
     if isinstance(value, dict):
         return tuple(sorted((name, hashable(item)) for name, item in value.items()))
-    return value  # type: ignore[no-any-return]
+    plain: Hashable = value
+    return plain
 
 
 def brief(value: Any) -> str:
