@@ -19,6 +19,7 @@ def test_the_line_says_all_that_is_not_drawn() -> None:
     options = WorldOptions(
         nodes=5, hosts=6, jobs=3, seconds=30, faults=("all", "-disk"), membership=False, off=("G1",)
     )
+    assert WorldOptions(focus="answers").command_line().endswith(" --focus answers")
     assert options.command_line() == (
         "--nodes 5 --hosts 6 --jobs 3 --seconds 30 --faults all,-disk --no-membership --off G1"
     )
@@ -39,12 +40,13 @@ def test_faults_are_chosen_in_order(words: str, chosen: tuple[str, ...]) -> None
 
 
 def test_every_mistake_in_options_is_named() -> None:
-    options = WorldOptions(nodes=0, hosts=1_000, faults=("dsik",), off=("G99",))
+    options = WorldOptions(nodes=0, hosts=1_000, faults=("dsik",), off=("G99",), focus="nowhere")
     problems = options.problems(KNOWN, ("G1", "G2"))
     assert [problem.split()[0] for problem in problems] == [
         "--nodes",
         "--hosts",
         "--faults",
+        "--focus",
         "--off",
     ]
     assert "disk, members, server, site" in problems[2]

@@ -23,6 +23,7 @@ from coord_sim.world.campaign import (
     run_campaign,
 )
 from coord_sim.world.faults import FAULTS
+from coord_sim.world.focuses import FOCUSES
 from coord_sim.world.options import ALL, WorldOptions, chosen_faults, split_words
 from coord_sim.world.outcome import Outcome
 from coord_sim.world.run import RULES as KNOWN_RULES
@@ -118,6 +119,12 @@ Exit codes:
     default=True,
     show_default=True,
     help="Whether servers come and go.",
+)
+@click.option(
+    "--focus",
+    default="",
+    metavar="NAME",
+    help=f"Look only where one kind of hazard comes about: {', '.join(FOCUSES)}.",
 )
 @click.option(
     "--off",

@@ -21,14 +21,15 @@ from coord_sim.explore.search import Progress, search
 from coord_sim.mutants.incidents import INCIDENTS, recorded, rewritten
 from coord_sim.mutants.mutant import Mutant, Reach
 from coord_sim.mutants.surgery import applied
+from coord_sim.world.focuses import FOCUSES
 from coord_sim.world.options import WorldOptions
 from coord_sim.world.raft_run import raft_run
+from coord_sim.world.raft_swarm import Look, rounds
 from coord_sim.world.run import run_seed
 
 CORE_STEPS = (80, 150, 300)
 TWIN_SHARE = 0.15
 """So many random histories also run a machine that is reloaded from its rows at every entry."""
-RAFT_SECONDS = 60.0
 CLUSTER_SECONDS = (15, 25, 40)
 CLUSTER_HOSTS = (2, 3, 4)
 CLUSTER_JOBS = (1, 2, 3)
@@ -44,6 +45,7 @@ CLUSTER_FAULTS = (
     ("none", "net", "disk", "server", "log", "members"),
 )
 """Where a run looks. Of what its look allows, its seed draws a part once more."""
+FOCUS_HOSTS, FOCUS_SECONDS = 2, (25, 40)
 EXECUTION_LIMIT_S = 30.0
 """No execution takes so much longer than it may; one that does never ends."""
 ENDS = "a run ends"
@@ -107,13 +109,11 @@ class RaftRuns:
             return _search(self._runs(seed, rules), limit_s)
 
     def _runs(self, seed: int, rules: frozenset[str]) -> Iterator[Outcome]:
-        rng = random.Random(f"raft runs/{seed}")
-        while True:
-            number = rng.randrange(2**48)
-            yield self._run(number, rules)
+        for look in rounds(seed):
+            yield self._run(look, rules)
 
-    def _run(self, seed: int, rules: frozenset[str]) -> Outcome:
-        outcome = raft_run(seed, rules, seconds=RAFT_SECONDS)
+    def _run(self, look: Look, rules: frozenset[str]) -> Outcome:
+        outcome = raft_run(look.seed, rules, seconds=look.seconds, focus=look.focus)
         return outcome.broken, outcome.detail
 
 
@@ -131,6 +131,34 @@ class ClusterRuns:
         while True:
             number = rng.randrange(2**48)
             yield self._run(number, drawn_options(rng, off))
+
+    def _run(self, seed: int, options: WorldOptions) -> Outcome:
+        outcome = run_seed(seed, options)
+        return outcome.broken, outcome.detail
+
+
+class FocusedRuns:
+    """Small clusters that each look at one kind of hazard between servers and who asks them."""
+
+    name = Reach.FOCUS
+
+    def hunt(self, mutant: Mutant, seed: int, limit_s: float) -> Hunt:
+        with applied(mutant):
+            return _search(self._runs(seed, mutant.rules_off), limit_s)
+
+    def _runs(self, seed: int, off: tuple[str, ...]) -> Iterator[Outcome]:
+        """One focus after the other, in the order in which the seed draws them."""
+        rng = random.Random(f"focused runs/{seed}")
+        names = rng.sample(sorted(FOCUSES), len(FOCUSES))
+        for focus in itertools.cycle(names):
+            options = WorldOptions(
+                hosts=FOCUS_HOSTS,
+                jobs=1,
+                seconds=rng.choice(FOCUS_SECONDS),
+                off=off,
+                focus=focus,
+            )
+            yield self._run(rng.randrange(2**48), options)
 
     def _run(self, seed: int, options: WorldOptions) -> Outcome:
         outcome = run_seed(seed, options)
@@ -185,7 +213,8 @@ class Explorations:
 
 
 FINDERS: dict[Reach, Finder] = {
-    finder.name: finder for finder in (CoreWalk(), Explorations(), RaftRuns(), ClusterRuns())
+    finder.name: finder
+    for finder in (CoreWalk(), Explorations(), RaftRuns(), ClusterRuns(), FocusedRuns())
 }
 
 

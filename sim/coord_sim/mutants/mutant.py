@@ -14,6 +14,7 @@ class Reach(enum.StrEnum):
     EXPLORE = "explore"
     RAFT = "raft"
     CLUSTER = "cluster"
+    FOCUS = "focus"
 
 
 class Edit(msgspec.Struct, frozen=True):

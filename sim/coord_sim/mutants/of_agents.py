@@ -5,6 +5,7 @@ from __future__ import annotations
 from coord_sim.mutants.mutant import Edit, Mutant, Reach
 
 _CLUSTER = (Reach.CLUSTER,)
+_FOCUS = (Reach.FOCUS, Reach.CLUSTER)
 _RECONCILE = "coord.agent.reconcile:"
 _TASKS = "coord.agent.tasks:HostTasks."
 _REPORTS = "coord.client.reports:ReportQueue."
@@ -234,12 +235,12 @@ LIBRARY_MUTANTS = (
         guard="after a gap the reports are sent again from the one that is missing",
         breaks="everything after a lost report is refused for ever",
         races=(2, 39),
-        reach=_CLUSTER,
+        reach=_FOCUS,
         edits=(
             Edit(
                 f"{_REPORTS}_on_gap",
                 "self._send_again_from(max(last + 1, head))",
-                "self._tell_if_empty()",
+                "self._settle(result.seq, Decided(0))",
             ),
         ),
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from coord_sim.mutants.mutant import Edit, Mutant, Reach
 
 _CLUSTER = (Reach.CLUSTER,)
-_SERVERS = (Reach.RAFT, Reach.CLUSTER)
+_FOCUS = (Reach.FOCUS, Reach.CLUSTER)
 
 SERVER_MUTANTS = (
     Mutant(
@@ -25,7 +25,7 @@ SERVER_MUTANTS = (
         guard="a command whose outcome nobody knows may have happened",
         breaks="a request is called not done, and was done",
         races=(37,),
-        reach=_SERVERS,
+        reach=_FOCUS,
         edits=(
             Edit(
                 "coord.node.proposer:Proposer._commit",
@@ -39,7 +39,7 @@ SERVER_MUTANTS = (
         guard="a request of which a copy may be in a log ends as unknown",
         breaks="a request is called not done when its time is over, and is done later",
         races=(37,),
-        reach=_SERVERS,
+        reach=_FOCUS,
         edits=(
             Edit(
                 "coord.node.requests:RequestTable._expire",
@@ -53,7 +53,7 @@ SERVER_MUTANTS = (
         guard="a beat is acknowledged when it stands in the log",
         breaks="an agent believes in a lease that the log does not know",
         races=(10, 39),
-        reach=_CLUSTER,
+        reach=_FOCUS,
         edits=(
             Edit(
                 "coord.node.heartbeats:Heartbeats.beat",
@@ -81,7 +81,7 @@ SERVER_MUTANTS = (
         guard="a read is answered by who has applied its barrier",
         breaks="a follower that lags answers with the past",
         races=(44,),
-        reach=_CLUSTER,
+        reach=_FOCUS,
         edits=(
             Edit(
                 "coord.node.reads:Reads.applied",
@@ -114,7 +114,7 @@ SERVER_MUTANTS = (
         guard="a snapshot that is installed makes every plan due again",
         breaks="an agent misses the plan that stood between its server's log and the snapshot",
         races=(38,),
-        reach=_CLUSTER,
+        reach=_FOCUS,
         edits=(
             Edit(
                 "coord.node.node:Node._installed",
@@ -149,8 +149,13 @@ SERVER_MUTANTS = (
         guard="a restart replays exactly what the stored state lacks",
         breaks="entries are applied twice to the state after a restart",
         races=(36, 39),
-        reach=_SERVERS,
+        reach=_FOCUS,
         edits=(
+            Edit(
+                "coord.raft.guarded_raft:GuardedRaft._prepare_start",
+                'if last is None or before_last is None or "G13" not in self.rules:',
+                "if True:",
+            ),
             Edit(
                 "coord.raft.guarded_raft:GuardedRaft.committed",
                 "if self.failure is not None or index <= self._state_index:",
@@ -163,7 +168,7 @@ SERVER_MUTANTS = (
         guard="members change one by one: the next only when the last is committed",
         breaks="two changes under way make two majorities",
         races=(43,),
-        reach=_SERVERS,
+        reach=_FOCUS,
         edits=(
             Edit(
                 "coord.raft.guarded_raft:GuardedRaft.propose_change",
@@ -177,7 +182,7 @@ SERVER_MUTANTS = (
         guard="who is no member does not stand for election",
         breaks="a server that was removed makes a majority of itself",
         races=(43,),
-        reach=_SERVERS,
+        reach=_FOCUS,
         edits=(
             Edit(
                 "coord.raft.guarded_raft:GuardedRaft._let_stand",
@@ -189,6 +194,7 @@ SERVER_MUTANTS = (
                 "timings.election_max_ms / 1000 if self.votes else 2 * _NEVER_S",
                 "timings.election_max_ms / 1000",
             ),
+            Edit("coord.raft.guarded_raft:GuardedRaft._conf", "votes = self.votes", "votes = True"),
         ),
     ),
 )

@@ -300,7 +300,22 @@ class SimClient:
             self._run(call, functools.partial(self._post, call, number))
         return calls
 
+    @property
+    def runs(self) -> bool:
+        """Its program can be asked to do something."""
+        return self.process is not None and self.process.alive and self._group is not None
+
+    def begin_read(self, number: int) -> None:
+        """Have its program look at what a server has; does nothing where it does not run."""
+        if self.runs:
+            assert self.process is not None
+            self.process.call_soon(self._start_read, number)
+
     # In its process
+
+    def _start_read(self, number: int) -> None:
+        if self._group is not None:
+            self._group.create_task(self._read(number))
 
     async def _main(self) -> None:
         clients = self._clients
@@ -387,9 +402,10 @@ class SimClient:
         self.open_calls.remove(call)
         self._clients.ended(call, outcome, **said)
 
-    async def _read(self) -> None:
+    async def _read(self, of: int = 0) -> None:
+        """Of any server, if none is named."""
         clients = self._clients
-        number = self._rng.choice(clients.servers.numbers())
+        number = of or self._rng.choice(clients.servers.numbers())
         began_s, floor = self._kernel.now_s(), clients.told_index
 
         async def look(node: Node) -> tuple[Seen, list[str]] | None:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from coord_sim.world import client_faults, host_faults, server_faults
+from coord_sim.world.sequences import SEQUENCES
 
 if TYPE_CHECKING:
     from coord_sim.world.world import World
@@ -68,19 +69,22 @@ async def _island(world: World, rng: random.Random) -> bool:
     return True
 
 
-INJECT: dict[str, Inject] = {
+DRAWN: dict[str, Inject] = {
     "site.power": _everything,
     "site.island": _island,
     **{name: _of_servers(fault) for name, fault in server_faults.FAULTS.items()},
     **{name: _of_hosts(fault) for name, fault in host_faults.FAULTS.items()},
     **{name: _of_clients(fault) for name, fault in client_faults.FAULTS.items()},
 }
+"""What any run may draw."""
+INJECT: dict[str, Inject] = {**DRAWN, **SEQUENCES}
 TOLD: dict[str, str] = {
     "site.power": (_everything.__doc__ or "").strip(),
     "site.island": (_island.__doc__ or "").strip(),
     **{name: fault.told for name, fault in server_faults.FAULTS.items()},
     **{name: fault.text for name, fault in host_faults.FAULTS.items()},
     **{name: fault.told for name, fault in client_faults.FAULTS.items()},
+    **{name: (inject.__doc__ or "").strip() for name, inject in SEQUENCES.items()},
 }
 """What each does, in a sentence or two."""
-FAULTS: tuple[str, ...] = tuple(sorted([*INJECT, SITE_CRASH]))
+FAULTS: tuple[str, ...] = tuple(sorted([*DRAWN, SITE_CRASH]))

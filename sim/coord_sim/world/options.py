@@ -7,6 +7,8 @@ from collections.abc import Iterable
 
 import msgspec
 
+from coord_sim.world.focuses import FOCUSES
+
 ALL = "all"
 NONE = "none"
 
@@ -21,7 +23,8 @@ class WorldOptions(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `faults` are names and families of faults, `all` or `none`, each with `-` in front to take it
     away again, in order: `all,-disk` or `none,server.crash`. `off` are rules of the raft guard that
-    are switched off, to see what breaks without them.
+    are switched off, to see what breaks without them. `focus` is one of `focuses.FOCUSES`, or
+    empty.
     """
 
     nodes: int = 3
@@ -31,6 +34,7 @@ class WorldOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     faults: tuple[str, ...] = (ALL,)
     membership: bool = True
     off: tuple[str, ...] = ()
+    focus: str = ""
 
     def command_line(self) -> str:
         """Flags of `coordctl sim run` that give the same options in any release."""
@@ -43,6 +47,8 @@ class WorldOptions(msgspec.Struct, frozen=True, omit_defaults=True):
         flags.append(f"--faults {shlex.quote(','.join(self.faults))}")
         if not self.membership:
             flags.append("--no-membership")
+        if self.focus:
+            flags.append(f"--focus {self.focus}")
         flags += [f"--off {shlex.quote(rule)}" for rule in self.off]
         return " ".join(flags)
 
@@ -68,6 +74,9 @@ class WorldOptions(msgspec.Struct, frozen=True, omit_defaults=True):
                     f"--faults names {word!r}; there are {', '.join(families)}, {ALL} and {NONE}, "
                     f"and in particular {', '.join(names)}"
                 )
+        if self.focus and self.focus not in FOCUSES:
+            known = ", ".join(FOCUSES)
+            found.append(f"--focus is {self.focus!r}; there are {known}")
         rules = sorted(known_rules)
         found += [
             f"--off is {rule!r}; the rules are {', '.join(rules)}"

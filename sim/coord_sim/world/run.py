@@ -16,7 +16,7 @@ from coord import sites
 from coord.raft.rules import ALL_RULES
 from coord_sim.kernel import Deadlock, Livelock, Trace
 from coord_sim.world.artefacts import Recording
-from coord_sim.world.faults import INJECT
+from coord_sim.world.faults import DRAWN
 from coord_sim.world.options import WorldOptions
 from coord_sim.world.outcome import Outcome, Violation
 from coord_sim.world.quiet import quiet_logs
@@ -59,7 +59,7 @@ class RecordingTrace(Trace):
 
 def climate_of(seed: int, options: WorldOptions) -> Climate:
     """What the seed draws."""
-    return draw_climate(seed, options, INJECT, tuple(sites.SITES))
+    return draw_climate(seed, options, DRAWN, tuple(sites.SITES))
 
 
 def _run(seed: int, options: WorldOptions, trace: Trace) -> Recording:

@@ -27,16 +27,11 @@ from coord.store.ports import StorageCorrupt, StorageFull
 from coord_sim.kernel import Kernel, SimProcess, current_process
 from coord_sim.world.clock import SimClock
 from coord_sim.world.disk import SimDisk, SimEnvironment
+from coord_sim.world.member_checks import MemberChecks
 from coord_sim.world.peers import Connection, SimPeers
 from coord_sim.world.raft_checks import CATCHES_UP, HALTED, REFUSES_DAMAGE, RaftChecks
 from coord_sim.world.raft_traffic import RaftTraffic
-from coord_sim.world.server import (
-    CLUSTER,
-    ClusterTimings,
-    ServerEnded,
-    SimServer,
-    member_of,
-)
+from coord_sim.world.server import CLUSTER, ClusterTimings, ServerEnded, SimServer, member_of
 from coord_sim.world.violation import Violation
 from coord_sim.world.watched import OnApplied, WatchedLog, WatchedNode
 
@@ -74,6 +69,7 @@ class SimServers:
         self.peers = peers if peers is not None else SimPeers(kernel)
         self.all: dict[int, SimServer] = {}
         self.checks = RaftChecks(self.all, self.violated)
+        self.members = MemberChecks(self.violated)
         self.traffic = RaftTraffic(kernel, self.all, self.peers, self.violated)
         self.broken: Violation | None = None
         """The first violation."""
@@ -383,7 +379,7 @@ class SimServers:
             rules=self.rules,
             run_blocking=lambda function: self._work(server, function),
         )
-        log.on_change(lambda status: self._status(server, status))
+        log.on_change(lambda status: self._status(server, status, log))
         store = LmdbEventStore(environment)  # type: ignore[arg-type]
         node = WatchedNode(
             self._applied, log, log.bus, store, server.clock, self._node_config(server)
@@ -434,7 +430,7 @@ class SimServers:
             intervals=config.intervals,
         )
 
-    def _status(self, server: SimServer, status: RaftStatus) -> None:
+    def _status(self, server: SimServer, status: RaftStatus, log: WatchedLog) -> None:
         self.kernel.trace.note(
             "raft",
             role=status.role.value,
@@ -444,6 +440,7 @@ class SimServers:
             read_only=bool(status.read_only),
         )
         self.checks.status(server.number, status, self.kernel.now_s(), self.config.answers_s)
+        self.members.status(server.number, status, lambda: log.settled_members)
         self.traffic.writable(server.number, not status.read_only)
 
     def _applied(self, number: int, records: tuple[Recorded, ...], state: State) -> None:

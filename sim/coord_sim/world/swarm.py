@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from coord_sim.world.focuses import FOCUSES
 from coord_sim.world.options import WorldOptions, chosen_faults
 
 NETWORKS = ("orderly", "delays", "chaos")
@@ -94,7 +95,7 @@ def draw_climate(
     network, disk = weather.choice(NETWORKS), weather.choice(DISKS)
     skewed = weather.random() < 0.5
     skews_ms = [weather.randint(-5_000, 5_000) for _ in range(options.nodes)]
-    return Climate(
+    climate = Climate(
         nodes=options.nodes,
         hosts=options.hosts or hosts,
         jobs=options.jobs or jobs,
@@ -113,6 +114,19 @@ def draw_climate(
         keep_entries=weather.choice((2, 5, 20, 200)),
         readable_entries=weather.choice((0, 0, 100, 600)),
     )
+    return _focused(climate, options) if options.focus else climate
+
+
+def _focused(climate: Climate, options: WorldOptions) -> Climate:
+    """As the focus says, where it says anything."""
+    focus = FOCUSES[options.focus]
+    allowed = chosen_faults(options.faults, focus.faults)
+    faults = {
+        name: focus.faults[name]
+        for name in allowed
+        if options.membership or not name.startswith(MEMBERSHIP_FAULTS)
+    }
+    return msgspec.structs.replace(climate, faults=faults, **focus.changes)
 
 
 def _faults(rng: random.Random, options: WorldOptions, known: list[str]) -> dict[str, int]:

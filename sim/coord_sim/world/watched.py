@@ -11,7 +11,7 @@ from coord.model.entry import Recorded
 from coord.node.node import Node
 from coord.raft.guard_append import Message
 from coord.raft.guarded_raft import GuardedRaft
-from coord.raft.ports import ProposeOutcome, StateMachine
+from coord.raft.ports import Member, ProposeOutcome, StateMachine
 from coord.raft.pysyncobj_log import PySyncObjLog
 from coord_sim.kernel import current_process
 from coord_sim.world.raft_checks import RaftChecks
@@ -48,6 +48,11 @@ class WatchedLog(PySyncObjLog):
         """A snapshot that this node would offer can be had from it."""
         point = self._snapshots.point()
         return point is None or self._snapshots.source(point.index) is not None
+
+    @property
+    def settled_members(self) -> tuple[Member, ...]:
+        """By what this node knows to be committed."""
+        return self._journal.configuration_at(self._raft.commit_index).members
 
     def connected(self, node: int, epoch: int) -> None:
         self._newest[node] = max(epoch, self._newest.get(node, 0))

@@ -26,6 +26,7 @@ from coord_sim.world.faults import INJECT, SITE_CRASH, TOLD
 from coord_sim.world.ground_truth import GroundTruth
 from coord_sim.world.host_checks import HostChecks
 from coord_sim.world.hosts import SimHosts
+from coord_sim.world.lease_checks import LeaseChecks
 from coord_sim.world.liveness import unmet
 from coord_sim.world.options import WorldOptions
 from coord_sim.world.outcome import Violation
@@ -93,6 +94,7 @@ class World:
         )
         self.truth = GroundTruth(self.hosts)
         self.host_checks = HostChecks(self.hosts)
+        self.lease_checks = LeaseChecks(self.hosts)
         self.clients = SimClients(
             self.kernel,
             self.channels,
@@ -282,6 +284,7 @@ class World:
                 self.state_checks.compare(number, state)
             self.truth.on_applied(number, records, state)
             self.host_checks.on_applied(number, records, state)
+            self.lease_checks.on_applied(number, records, state)
         except Violation as found:
             self.servers.violated(found)
 
