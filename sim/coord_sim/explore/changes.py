@@ -55,6 +55,12 @@ class Script:
         self.sequence = sequence[begin:end]
         self.place = {position: at for at, position in enumerate(self.sequence)}
 
+    def skip(self, steps: int) -> None:
+        """What strikes at the first steps of the sequence has struck."""
+        for position in self.sequence[:steps]:
+            for struck in (self.before, self.after, self.copies, self.dropped):
+                struck.pop(position, None)
+
     def terms_gained(self, position: int) -> int:
         """By how much the term of that event is higher than it was recorded."""
         return sum(1 for at in self.elections if at <= position)

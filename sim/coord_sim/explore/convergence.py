@@ -28,8 +28,9 @@ def same_stage(ours: Stage, theirs: Stage) -> bool:
 def _same_rows(ours: Stage, theirs: Stage) -> bool:
     one, other = ours.state, theirs.state
     if one.meta.now_ms == other.meta.now_ms:
-        known = (theirs.marks.rows, theirs.marks.requests)
-        return (ours.marks.rows, ours.marks.requests) == known
+        return ours.marks.rows(one) == theirs.marks.rows(other) and (
+            ours.marks.requests(one) == theirs.marks.requests(other)
+        )
     # What is counted from now may differ in rows that nobody wrote.
     if not same_meta(one, other):
         return False
@@ -54,7 +55,7 @@ def fingerprint(stage: Stage, more: list[Any]) -> int:
     meta = state.meta
     since_ms = meta.now_ms - meta.settings.breaker_window_ms
     whole = (
-        stage.marks.rows,
+        stage.marks.rows(state),
         stage.agent_marks.of(stage.agents, state),
         stage.memory_mark.of(stage.memory),
         stage.settings_mark.of(meta.settings),

@@ -26,6 +26,7 @@ from .healing import heal
 from .incident import Incident
 from .judge import DECIDED_ONCE, NEVER_RAISES, RESTORED_SAME, Broken, Sight
 from .playing import play
+from .prefixes import Prefixes, Trail
 from .reacting import FIRES, Pending, Reacting
 from .recording import Recording
 from .run import Run, Violation
@@ -55,6 +56,7 @@ class Explored:
         self.known: dict[int, int] = {}
         """Where executions were that came to a good end, and how many of the log's entries they
         used as they were from there on."""
+        self.prefixes: Prefixes[Execution] = Prefixes(len(self.baseline.end.agents))
 
 
 def execute(explored: Explored | Incident, schedule: Schedule, *, to_the_end: bool = False) -> Run:
@@ -84,36 +86,83 @@ class Execution(Reacting):
         recording = explored.recording
         self.explored = explored
         self.script = script_of(schedule, recording.order, recording.size)
-        self.become(explored.baseline.before(self.script.first))
-        self.begin_reacting()
         self.to_the_end = to_the_end
         self.prefix = recording.records[: self.script.first]
+        changes = schedule.changes
+        self.restoring = len(changes) == 1 and isinstance(changes[0], SnapshotRestore)
+        self.visited: list[tuple[int, int]] = []
+        self.natural = self.script.last
+        """The next position after the script's sequence."""
+        self.violation: Violation | None = None
+        self.converged_at: int | None = None
+        self.trail = self.way()
+        at, kept = explored.prefixes.nearest(self.trail) if self.trail else (0, None)
+        self.resumed = kept is not None
+        self.parting = self.trail.parting(at) if self.trail else 0
+        if kept is None:
+            self._begin()
+        else:
+            self._take(kept)
+            self.script.skip(at)
+
+    def _begin(self) -> None:
+        """As the log was before the first change."""
+        recording = self.recording = self.explored.recording
+        self.become(self.explored.baseline.before(self.script.first))
+        self.begin_reacting()
         self.applied: list[Recorded] = []
         self.decided_here: dict[tuple[str, int, int], None] = {}
         self.delivered: dict[int, Entry] = {}
         """What became of the log's events: position -> the entry here."""
-        self.visited: list[tuple[int, int]] = []
         self.cursor = 0
         """Place in the script's sequence."""
-        self.natural = self.script.last
-        """The next position after the script's sequence."""
         self.now_ms = self.state.meta.now_ms
         self.wall_ms = self.state.meta.wall_ms or recording.records[0].entry.wall_ms
         self.stamped_ms = self.now_ms
         self.jumped_ms = 0
         self.jumps = 0
-        self.violation: Violation | None = None
         self.diverged_at: int | None = None
         self.consumed = self.script.first
-        self.converged_at: int | None = None
-        changes = schedule.changes
         self.every = 1 + len(self.state.hosts) // HOSTS_PER_LOOK
-        self.restoring = len(changes) == 1 and isinstance(changes[0], SnapshotRestore)
+
+    def _take(self, other: Execution) -> None:
+        """All that came about in another one so far, which is not touched by what follows."""
+        self.become(other)
+        self.react_as(other)
+        self.applied = other.applied.copy()
+        self.decided_here = other.decided_here.copy()
+        self.delivered = other.delivered.copy()
+        self.cursor = other.cursor
+        self.now_ms = other.now_ms
+        self.wall_ms = other.wall_ms
+        self.stamped_ms = other.stamped_ms
+        self.jumped_ms = other.jumped_ms
+        self.jumps = other.jumps
+        self.diverged_at = other.diverged_at
+        self.consumed = other.consumed
+        self.every = other.every
+
+    def way(self) -> Trail | None:
+        """What of the script others took before; None where that does not count."""
+        if self.to_the_end or self.restoring:
+            return None
+        return self.explored.prefixes.trail(self.script)
+
+    def _keep(self) -> None:
+        """Where two parted, more are likely to."""
+        self.parting = 0
+        copy = Execution.__new__(Execution)
+        copy._take(self)
+        assert self.trail is not None, "who keeps something is on its way"
+        self.explored.prefixes.keep(self.trail.steps[self.cursor], copy)
 
     def run(self) -> Run:
         try:
-            self._run()
-            self._remember()
+            if self.trail is not None and self.trail.consumed >= 0:
+                self.consumed = self.trail.consumed
+            else:
+                self._run()
+                self._remember()
         except _Stopped:
             pass_on = self.violation
             assert pass_on is not None, "an execution stops for a violation"
@@ -131,6 +180,8 @@ class Execution(Reacting):
         if self.restoring:
             self._follow_restored()
             return
+        if self.resumed and self._over():
+            return
         while (position := self.upcoming()) is not None:
             arrival_ms = max(self.now_ms, self.recording.times_ms[position])
             if self.pending and self.pending[0][0] < arrival_ms:
@@ -145,9 +196,15 @@ class Execution(Reacting):
                 self._step()
                 play(self, position)
                 self.settle()
-            if not self.pending_faults() and (self._converged() or self._known()):
+            if self.cursor == self.parting and self.parting:
+                self._keep()
+            if self._over():
                 return
         heal(self)
+
+    def _over(self) -> bool:
+        """Whether nothing more is to be learnt."""
+        return not self.pending_faults() and (self._converged() or self._known())
 
     def _with_faults(self, position: int, arrival_ms: int) -> None:
         """Let the log's event happen with what strikes before, upon and after it."""
@@ -244,6 +301,8 @@ class Execution(Reacting):
         return [self.natural, self.healed, terms, left]
 
     def _remember(self) -> None:
+        if self.trail is not None:
+            self.explored.prefixes.ended(self.trail, self.consumed)
         known = self.explored.known
         for key, consumed in self.visited:
             if len(known) < KNOWN_LIMIT:

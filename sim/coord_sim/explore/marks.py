@@ -27,36 +27,63 @@ def mark_of(content: Any) -> int:
 
 class Marks:
     """Of the rows of one state. Moments are taken as they are, so two states can only be compared
-    at the same log time; what has passed of them by then is not told apart from what is to come."""
+    at the same log time; what has passed of them by then is not told apart from what is to come.
 
-    __slots__ = ("_each", "requests", "rows")
+    A row is looked at when a number is asked for, however often it was written until then.
+    """
+
+    __slots__ = ("_each", "_requests", "_rows", "_written", "_written_requests")
 
     def __init__(self, state: State) -> None:
         self._each: dict[RowKey, int] = {}
-        self.rows = 0
-        """Of all tables but the log of requests."""
-        self.requests = 0
-        self.note(state, [(name, key) for name in TABLES for key in state.table(name)])
+        self._rows = 0
+        self._requests = 0
+        self._written: dict[RowKey, None] = {}
+        self._written_requests: dict[RowKey, None] = {}
+        self.note([(name, key) for name in TABLES for key in state.table(name)])
 
     def fork(self) -> Marks:
         copy = Marks.__new__(Marks)
         copy._each = self._each.copy()
-        copy.rows = self.rows
-        copy.requests = self.requests
+        copy._rows = self._rows
+        copy._requests = self._requests
+        copy._written = self._written.copy()
+        copy._written_requests = self._written_requests.copy()
         return copy
 
-    def note(self, state: State, changed: list[RowKey]) -> None:
+    def note(self, changed: list[RowKey]) -> None:
         """These rows were written."""
         for row in changed:
-            name, key = row
-            change = self._each.pop(row, 0)
-            if key in state.table(name):
-                self._each[row] = mark = mark_of((name, key, essence(state, row)))
-                change ^= mark
-            if name == "requests":
-                self.requests ^= change
+            if row[0] == "requests":
+                self._written_requests[row] = None
             else:
-                self.rows ^= change
+                self._written[row] = None
+
+    def rows(self, state: State) -> int:
+        """Of all tables but the log of requests, as the state is now."""
+        if self._written:
+            self._rows ^= self._looked_at(state, self._written)
+            self._written = {}
+        return self._rows
+
+    def requests(self, state: State) -> int:
+        """Of the log of requests, as the state is now."""
+        if self._written_requests:
+            self._requests ^= self._looked_at(state, self._written_requests)
+            self._written_requests = {}
+        return self._requests
+
+    def _looked_at(self, state: State, written: dict[RowKey, None]) -> int:
+        """By what the number of all changes."""
+        each = self._each
+        change = 0
+        for row in written:
+            name, key = row
+            change ^= each.pop(row, 0)
+            if key in state.table(name):
+                each[row] = mark = mark_of((name, key, essence(state, row)))
+                change ^= mark
+        return change
 
 
 class AgentMarks:

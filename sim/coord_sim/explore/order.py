@@ -42,6 +42,9 @@ LEADER = "the same leader's, later in its term {term}"
 DEADLINE = "a verdict that its deadline ran from"
 THROUGH = "{reason}, and that comes after others in between"
 
+NEAR = 32
+"""Events before one of which it is remembered whether they come before it."""
+
 _OWN = (ClockAdvanced, ClusterConfigured, HeartbeatsSeen, LeaderElected)
 """What a leader records by itself, in the order of its own doing."""
 
@@ -79,6 +82,8 @@ class PartialOrder:
         """Clocks that had to be put together anew: what building this cost."""
         self._chains: dict[tuple[str, int], tuple[int, int, int]] = {}
         """(actor, incarnation) -> its chain, its newest position, the sequence number there."""
+        self._near: dict[int, int] = {}
+        """Position -> those of the `NEAR` events before it that come before it, as bits."""
         self._minted: dict[tuple[str, int], int] = {}
         self._slots: dict[int, str] = {
             host.slot: host.host for host in incident.start_state().hosts.values()
@@ -120,6 +125,20 @@ class PartialOrder:
         """Positions after `a`, up to `limit` of them apart, that nothing orders after it."""
         last = min(self._size, a + 1 + limit)
         return [b for b in range(a + 1, last) if not self.before(a, b)]
+
+    def before_in(self, start: int, position: int) -> int:
+        """Of the events from `start` on, no more than `NEAR` before `position`, those that come
+        before it: a bit for each, the lowest for `start`."""
+        near = self._near.get(position)
+        if near is None:
+            first = position - NEAR
+            near = sum(
+                1 << earlier - first
+                for earlier in range(max(first, 0), position)
+                if self.before(earlier, position)
+            )
+            self._near[position] = near
+        return near >> start - position + NEAR
 
     # Building
 

@@ -67,6 +67,22 @@ class Reacting(Stage):
         self.ties = 0
         self.numbers = OWN_NUMBERS
 
+    def react_as(self, other: Reacting) -> None:
+        """Begin where another one is, between two events, which is not touched by what follows."""
+        self.pending = other.pending.copy()
+        self.stirred = other.stirred.copy()
+        self.calm = other.calm.copy()
+        self.down = other.down.copy()
+        self.dead = other.dead.copy()
+        self.mute = other.mute.copy()
+        self.losing = other.losing.copy()
+        self.forgetful = other.forgetful.copy()
+        self.renewed = other.renewed.copy()
+        self.unheard = other.unheard.copy()
+        self.healed = other.healed
+        self.ties = other.ties
+        self.numbers = other.numbers
+
     def number(self) -> int:
         self.numbers += 1
         return self.numbers

@@ -99,8 +99,8 @@ class Stage:
         self.memory, broken = judge(self.memory, self.state, record, changed, sight)
         if not changed:
             return broken
-        self.marks.note(self.state, changed)
-        return broken or self.watch.look(self.state, changed, self.marks.rows, self.recording.sound)
+        self.marks.note(changed)
+        return broken or self.watch.look(self.state, changed, self.marks, self.recording.sound)
 
     # Agents, taken at their word
 

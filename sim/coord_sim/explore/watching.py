@@ -17,7 +17,7 @@ from coord.core.state import State
 
 from .fork import RowKey
 from .judge import Broken
-from .marks import derived, mark_of
+from .marks import Marks, derived, mark_of
 
 WATCHED = ("hosts", "jobs", "gangs", "tasks", "checkpoints")
 
@@ -59,17 +59,20 @@ class Watch:
         return copy
 
     def look(
-        self, state: State, changed: list[RowKey], rows_mark: int, sound: dict[int, None]
+        self, state: State, changed: list[RowKey], marks: Marks, sound: dict[int, None]
     ) -> Broken | None:
         """The first invariant that does not hold any more. `sound` are marks of states in which
         all of them held; this one's is added."""
         written = self._written(state, changed)
         if not written:
             return None
-        mark = mark_of((rows_mark, derived(state)))
+        checks = _checks(_aspects(written))
+        if not checks:
+            return None
+        mark = mark_of((marks.rows(state), derived(state)))
         if mark in sound:
             return None
-        for sentence, check in _checks(_aspects(written)):
+        for sentence, check in checks:
             for offender in check(state):
                 return sentence, offender
         if len(sound) < SOUND_LIMIT:
