@@ -10,6 +10,7 @@ from coord.model import events
 from coord.model.entities import GangPhase, HostStatus, TaskStatus
 from coord.model.entry import Origin
 
+from . import coincidences
 from .machines import Machine, Process
 from .violation import CoreViolation
 
@@ -58,12 +59,15 @@ def _cascade(world: World, machine: Machine) -> None:
 
 
 def _lose_a_member(world: World, machine: Machine) -> None:
-    """The power goes under a gang that keeps a spare place."""
-    gangs = [gang for gang in world.state.gangs.values() if gang.holds and gang.live]
-    if not gangs:
+    """The power or the network goes under a gang that keeps a spare place, or is exclusive."""
+    state = world.state
+    gangs = [gang for gang in state.gangs.values() if gang.live]
+    roles = [(gang, state.jobs[gang.job].spec.role(gang.role)) for gang in gangs]
+    apt = [gang for gang, role in roles if gang.holds or (role is not None and role.exclusive)]
+    if not apt:
         return
-    gang = world.rng.choice(gangs)
-    _power(world, world.machines[world.state.tasks[world.rng.choice(gang.live)].host])
+    member = state.tasks[world.rng.choice(world.rng.choice(apt).live)]
+    world.rng.choice((_power, _network))(world, world.machines[member.host])
 
 
 def _stall(world: World, machine: Machine) -> None:
@@ -161,9 +165,11 @@ def _stale_report(world: World, machine: Machine) -> None:
 
 
 def _stale_beat(world: World, machine: Machine) -> None:
-    """Of an agent before its last registration."""
-    host = world.state.hosts.get(machine.name)
-    if host is not None and host.incarnation > 1:
+    """Of an agent before its last registration, some time after that."""
+    hosts = [host for host in world.state.hosts.values() if host.incarnation > 1]
+    if hosts:
+        world.pass_time(world.rng.randrange(50, 500))
+        host = world.rng.choice(hosts)
         old = world.rng.randrange(1, host.incarnation)
         world.send(events.HeartbeatsSeen("node:1", (host.slot,), (old,)))
 
@@ -244,11 +250,9 @@ def _preempt(world: World, machine: Machine) -> None:
     if host is None:
         return
     stale = world.rng.random() < 0.3
-    for number in range(world.rng.choice((1, 1, 2))):
-        notice = events.PreemptionNoticed(
-            machine.name, host.incarnation - stale, world.rng.randrange(3_000)
-        )
-        world.send(notice, Origin("client:cloud", 0, 4 * world.true_ms + number + 1))
+    for _ in range(world.rng.choice((1, 1, 2))):
+        grace_ms = world.rng.randrange(3_000)
+        world.notice(events.PreemptionNoticed(machine.name, host.incarnation - stale, grace_ms))
 
 
 def _remove(world: World, machine: Machine) -> None:
@@ -316,7 +320,7 @@ FAULTS: tuple[Fault, ...] = (
     *(_stall,) * 3,
     *(_agent,) * 3,
     *(_power,) * 2,
-    _lose_a_member,
+    *(_lose_a_member,) * 2,
     *(_network,) * 3,
     *(_blip,) * 2,
     *(_reboot,) * 2,
@@ -334,6 +338,9 @@ FAULTS: tuple[Fault, ...] = (
     *(_submit,) * 2,
     *(_cancel,) * 2,
     *(_resize,) * 3,
+    *(coincidences.end_and_more,) * 4,
+    *(coincidences.told_again,) * 2,
+    *(coincidences.come_back_smaller,) * 2,
 )
 """Each as often as it stands here."""
 

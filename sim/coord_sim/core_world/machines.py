@@ -17,6 +17,8 @@ from coord.model.rejections import Rejection
 
 from .violation import CoreViolation
 
+LACKED = "no task gets a device that its host lacks"
+
 
 class Process(msgspec.Struct):
     """One launch of one task. `alive` while anything of its process tree exists."""
@@ -156,9 +158,7 @@ class Machine:
             return
         missing = [device for device in order.devices if device >= self.devices]
         if missing:
-            raise CoreViolation(
-                "no task gets a device that its host lacks", f"{order.task} on {self.name}"
-            )
+            raise CoreViolation(LACKED, f"{order.task} on {self.name}")
         if rng.random() < 0.04:
             self.done[order.task] = None
             self.failed[order.task] = ("no such file", rng.random() < 0.2)

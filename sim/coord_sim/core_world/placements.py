@@ -9,9 +9,12 @@ from coord.model.entities import Gang, GangPhase, HostStatus, TaskStatus
 from coord.model.entry import Recorded
 from coord.model.ids import gang_key
 
+from .machines import LACKED
 from .violation import CoreViolation
 
 WORKLESS = "a drained host gets no work, and stays drained over a new registration"
+
+UNWANTED = "who is not wanted stays away"
 
 
 class Placements:
@@ -29,6 +32,8 @@ class Placements:
         self.stops: dict[str, int] = {}
         """Task -> by when it must have ended."""
         self.not_before_ms: dict[str, int] = {}
+        self.fenced: dict[str, None] = {}
+        """Tasks that have been on a lost host when its fence was over."""
         self.unwanted: dict[str, str] = {}
         """Gang or job -> why it must not start again."""
 
@@ -37,6 +42,8 @@ class Placements:
             self._take_event(record)
         for decision in record.decisions:
             self._take_decision(decision, record)
+        if isinstance(record.entry.event, events.HostRegistered):
+            self._look_for_what_is_not_there(record.entry.event.host)
         joined = [one.host for one in record.decisions if isinstance(one, decisions.HostJoined)]
         placed = any(isinstance(one, decisions.TasksPlaced) for one in record.decisions)
         if joined and not placed:  # A start may leave places that it had kept.
@@ -62,11 +69,6 @@ class Placements:
     def _take_decision(self, decision: decisions.AnyDecision, record: Recorded) -> None:
         if isinstance(decision, decisions.TasksPlaced):
             self._look_at_placement(decision, record.now_ms)
-        elif isinstance(decision, decisions.HostReturned | decisions.HostRemoved):
-            self.drained.pop(decision.host, None)
-            self.quarantined.pop(decision.host, None)
-        elif isinstance(decision, decisions.HostQuarantined | decisions.TaskAbandoned):
-            self.quarantined[decision.host] = None
         elif isinstance(decision, decisions.RestartScheduled):
             self.not_before_ms[decision.gang] = decision.not_before_ms
         elif isinstance(decision, decisions.IncidentOpened):
@@ -86,8 +88,22 @@ class Placements:
             gang = self.state.gangs.get(decision.gang)
             if gang is not None and gang.holds:
                 raise CoreViolation("a gang that has ended keeps no places", f"{gang}")
+        elif isinstance(decision, decisions.CauseRevised):
+            self._look_at_revision(decision)
         elif isinstance(decision, decisions.JobResized):
             self._look_at_size(decision)
+        else:
+            self._take_verdict(decision)
+
+    def _take_verdict(self, decision: decisions.AnyDecision) -> None:
+        """What becomes of a host."""
+        if isinstance(decision, decisions.HostReturned | decisions.HostRemoved):
+            self.drained.pop(decision.host, None)
+            self.quarantined.pop(decision.host, None)
+        elif isinstance(decision, decisions.HostQuarantined | decisions.TaskAbandoned):
+            self.quarantined[decision.host] = None
+        elif isinstance(decision, decisions.HostFenced):
+            self.fenced.update(dict.fromkeys(self.state.hosts[decision.host].tasks))
 
     def _look_at_placement(self, decision: decisions.TasksPlaced, now_ms: int) -> None:
         if decision.generation <= self.generations.get(decision.job, 0):
@@ -105,7 +121,9 @@ class Placements:
             raise CoreViolation("a restart waits for its back-off", f"{decision} at {now_ms}")
         for key in (decision.job, decision.gang):
             if key in self.unwanted:
-                raise CoreViolation("who is not wanted stays away", self.unwanted[key])
+                raise CoreViolation(UNWANTED, self.unwanted[key])
+        if role is not None and role.exclusive:
+            self._look_for_another(decision)
         for placement in decision.placements:
             host = self.state.hosts[placement.host]
             if host.host in self.drained:
@@ -114,6 +132,28 @@ class Placements:
                 raise CoreViolation("a host with an unkillable task takes no work", f"{placement}")
             if host.status != HostStatus.UP:
                 raise CoreViolation("only a host that is up takes work", f"{placement}")
+
+    def _look_for_another(self, decision: decisions.TasksPlaced) -> None:
+        """Nothing of an earlier generation may still run where nobody can see it."""
+        new = [placement.task for placement in decision.placements]
+        places = {self.state.tasks[key].index: key for key in new}
+        for key, task in self.state.tasks.items():
+            if (task.job, task.gang) != (decision.job, decision.gang) or key in new:
+                continue
+            out_of_reach = task.status in (TaskStatus.LOST, TaskStatus.UNKILLABLE)
+            ended = task.succeeded or key in self.fenced
+            if out_of_reach and not ended and task.index in places:
+                raise CoreViolation(
+                    "an exclusive task runs once",
+                    f"{places[task.index]} beside {key} on {task.host}",
+                )
+
+    def _look_at_revision(self, decision: decisions.CauseRevised) -> None:
+        """Whoever was to blame: what is to end ends."""
+        gang = self.state.gangs[decision.gang]
+        for key in (decision.job, decision.gang):
+            if key in self.unwanted and not gang.stop_final:
+                raise CoreViolation(UNWANTED, f"{self.unwanted[key]}: {decision}")
 
     def _look_at_deadlines(self) -> None:
         """Of several notices the earliest deadline wins."""
@@ -146,6 +186,20 @@ class Placements:
             gang = self.state.gangs.get(gang_key(decision.job, decision.role, index))
             if gang is None or gang.stop_final == "remove":
                 raise CoreViolation("what is wanted again stays", f"{index} after {decision}")
+
+    def _look_for_what_is_not_there(self, name: str) -> None:
+        """A host that registered has every device that is promised there: what ran before is the
+        agent's to tell of, what is yet to start is not."""
+        host = self.state.hosts.get(name)
+        if host is None:
+            return
+        tasks = [self.state.tasks[key] for key in host.tasks]
+        promised = [(task.key, task.devices) for task in tasks if task.status == TaskStatus.PLACED]
+        for gang in self.state.gangs.values():
+            promised += [(gang.key, hold.devices) for hold in gang.holds if hold.host == name]
+        for key, devices in promised:
+            if max(devices, default=-1) >= host.devices:
+                raise CoreViolation(LACKED, f"{key} on {name}, which has {host.devices}: {devices}")
 
     def _look_for_places_lost(self, name: str, now_ms: int) -> None:
         """Whoever was interrupted on a host that comes back finds its place kept."""

@@ -35,6 +35,8 @@ class Recoveries:
         self.charged: dict[int, str] = {}
         self.done: dict[str, int] = {}
         """Gang -> the generation of which every task succeeded."""
+        self.exited: dict[str, None] = {}
+        """Tasks whose exit was taken."""
         self.ending: dict[str, str] = {}
         """Job -> the end that it was given."""
         self.jobs = 0
@@ -45,6 +47,7 @@ class Recoveries:
             if isinstance(event, events.JobCancelRequested):
                 self._look_at_cancel(event)
             elif isinstance(event, events.TaskExited):
+                self._look_at_exit(event)
                 self._look_at_success(event)
         for decision in record.decisions:
             self._take(decision, record)
@@ -165,6 +168,12 @@ class Recoveries:
             raise CoreViolation("an incident is over with the next generation", f"{decision}")
 
     # Ends
+
+    def _look_at_exit(self, event: events.TaskExited) -> None:
+        """However often an agent tells of it: it does after each new registration."""
+        if event.task in self.exited:
+            raise CoreViolation("a task's exit counts once", f"{event}")
+        self.exited[event.task] = None
 
     def _look_at_success(self, event: events.TaskExited) -> None:
         task = self.state.tasks.get(event.task)

@@ -47,6 +47,7 @@ class World:
         self.machines: dict[str, Machine] = {}
         self.truth = Truth(self.state, self.machines, SETTINGS)
         self.requests = 0
+        self.notices = 0
         self.asked: list[tuple[Origin, AnyEvent]] = []
         self.old_plans: list[Any] = []
         self.jobs = 0
@@ -74,6 +75,11 @@ class World:
         origin = Origin("client:me", 0, self.requests)
         self.asked.append((origin, event))
         return self.send(event, origin)
+
+    def notice(self, event: events.PreemptionNoticed) -> Recorded:
+        """Of the cloud, which takes a machine away."""
+        self.notices += 1
+        return self.send(event, Origin("client:cloud", 0, self.notices))
 
     def pass_time(self, ms: int) -> None:
         self.true_ms += ms

@@ -16,7 +16,7 @@ from coord.model.incident import IncidentHeader
 from coord_sim.core_world import World
 from coord_sim.explore.incident import Incident, replayed
 
-INCIDENTS = (0, 2, 3)
+INCIDENTS = (0, 1, 5)
 STEPS = 45
 FAULT_RATE = 0.1
 """One thing goes wrong now and then, and the rest is recovery."""
