@@ -15,16 +15,22 @@ from jepsen_lite.disks.port import LOSE_UNSYNCED
 WRITER = str(Path(__file__).with_name("disk_writer.py"))
 
 
-def shimmed_disk(tmp_path: Path) -> Iterator[MachineDisk]:
+@pytest.fixture(scope="module")
+def disks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Disks]:
+    """The disks of a module, all that it opens; the shim is built once."""
+    made = Disks(tmp_path_factory.mktemp("disks"), environ={})
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def disk(disks: Disks) -> Iterator[MachineDisk]:
     """A disk whose syncs can be slow or lost; the test is skipped where that cannot be."""
-    disks = Disks(tmp_path / "disks", environ={})
-    try:
-        disk = disks.open("s1")
-        if LOSE_UNSYNCED not in disk.can:
-            pytest.skip(disks.missing[LOSE_UNSYNCED])
-        yield disk
-    finally:
-        disks.close()
+    if LOSE_UNSYNCED in disks.missing:
+        pytest.skip(disks.missing[LOSE_UNSYNCED])
+    opened = disks.open(f"s{len(disks.disks) + 1}")
+    yield opened
+    opened.close()
 
 
 class Writer:

@@ -30,6 +30,8 @@ def commit(directory: Path, synced: bool) -> None:
 
     environment = lmdb.open(str(directory), map_size=1 << 26, sync=synced, max_dbs=2)
     rows = environment.open_db(b"rows")
+    if synced:  # LMDB leaves it to its users to make the names of its files durable
+        os.fsync(os.open(directory, os.O_RDONLY))
     with environment.begin(db=rows) as transaction:
         number = int(transaction.stat(rows)["entries"])
     while True:

@@ -11,9 +11,9 @@ from jepsen_lite.disks.machine import MachineDisk
 from jepsen_lite.disks.port import DiskError
 from jepsen_lite.disks.undo import SECTOR_BYTES
 
-from tests.faults.disk_cases import Writer, shimmed_disk
+from tests.faults.disk_cases import Writer, disk, disks
 
-disk = pytest.fixture(shimmed_disk)
+__all__ = ["disk", "disks"]
 OPEN = "file = os.open('journal', os.O_RDWR | os.O_CREAT, 0o600)"
 MAKE = (
     OPEN,

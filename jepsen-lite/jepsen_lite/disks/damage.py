@@ -50,7 +50,7 @@ def tear(file: Path, row: Row, rng: random.Random) -> str:
     stop = (start // SECTOR_BYTES + 1) * SECTOR_BYTES
     with file.open("r+b") as opened:
         before = os.pread(opened.fileno(), stop - start, start)
-        after = bytes(len(before)) if any(before) and rng.random() < 1 / 2 else _other(before, rng)
+        after = bytes(len(before)) if before[0] and rng.random() < 1 / 2 else _other(before, rng)
         os.pwrite(opened.fileno(), after, start)
         os.fsync(opened.fileno())
     return f"tore {len(before)} bytes from byte {start} on, {_told(file, row)}"
