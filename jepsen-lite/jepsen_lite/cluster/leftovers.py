@@ -1,9 +1,9 @@
 """Nothing of a run outlives it: its processes, namespaces and mounts are found by a mark and ended.
 
 The mark names the process that answers for the run, and stands in the environment of every process
-of it and in the source of every mount. Namespaces have no name and end with their processes. Run as
-a program this module is the guard: it holds the other end of a pipe, and when its parent is gone,
-by whatever death, it clears what carries the parent's mark.
+of it and in a file above its mounts. Namespaces have no name and end with their processes. Run as a
+program this module is the guard: it holds the other end of a pipe, and when its parent is gone, by
+whatever death, it clears what carries the parent's mark.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ import psutil
 
 from coord.cli import processes
 from coord.cli.processes import MARK, marked
+from jepsen_lite.disks import capped
 
-MOUNT_SOURCE = "jepsen-lite:"
-"""A mount of a run has this and the run's mark as its source, as /proc/self/mounts shows it."""
+MARK_FILE = "run.mark"
+"""In the directory of a run, with its mark: whose the mounts below it are."""
 
 _PREFIX = "jepsen-lite"
 _FORM = re.compile(rf"{_PREFIX}\.(\d+)\.(\d+)\.(\d+)\.[0-9a-f]+")
@@ -61,19 +62,16 @@ def owner_lives(mark: str) -> bool | None:
     return _started(int(found[1])) == int(found[2])
 
 
-def mount_source(mark: str) -> str:
-    """What to give `mount` as the source, so that the mount is found again."""
-    return MOUNT_SOURCE + mark
+def sign(directory: Path, mark: str) -> None:
+    """Say whose mounts below this directory are. To be called before there is any."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / MARK_FILE).write_text(mark + "\n")
 
 
 def mounts(mark: str = "") -> list[tuple[str, Path]]:
-    """(mark, where) of the mounts of one run, or of all; the newest first."""
-    found = []
-    for line in Path("/proc/self/mounts").read_text().splitlines():
-        source, where = line.split(" ")[:2]
-        if source.startswith(MOUNT_SOURCE):
-            found.append((source.removeprefix(MOUNT_SOURCE), Path(_unescaped(where))))
-    return [(whose, where) for whose, where in reversed(found) if mark in ("", whose)]
+    """(mark, where) of the mounts of one run, or of all that are signed; the newest first."""
+    found = [(_signature(where), where) for where in reversed(capped.mounted())]
+    return [(whose, where) for whose, where in found if whose and mark in ("", whose)]
 
 
 def clear(mark: str, grace_s: float = 0.0) -> list[str]:
@@ -84,7 +82,7 @@ def clear(mark: str, grace_s: float = 0.0) -> list[str]:
         if not found:
             break
         for _, where in found:
-            _unmount(where)
+            capped.unmount(where)
     stays = [f"process {process.pid} does not end" for process in marked(mark)]
     return stays + [f"{where} is still mounted: umount -l {where}" for _, where in mounts(mark)]
 
@@ -162,17 +160,12 @@ def _name(process: psutil.Process) -> str:
     return "gone meanwhile"
 
 
-def _unescaped(text: str) -> str:
-    """/proc/self/mounts writes blanks and the like as octal numbers."""
-    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)
-
-
-def _unmount(where: Path) -> None:
-    """Now if nothing uses it, else as soon as nothing does; `clear` looks whether it went."""
-    for flags in ((), ("-l",)):
-        done = subprocess.run(["umount", *flags, str(where)], capture_output=True, check=False)
-        if done.returncode == 0:
-            return
+def _signature(where: Path) -> str:
+    """The mark in the nearest directory above; empty when none is signed."""
+    for directory in where.parents:
+        with contextlib.suppress(OSError):
+            return (directory / MARK_FILE).read_text().strip()
+    return ""
 
 
 if __name__ == "__main__":

@@ -77,7 +77,6 @@ class Namespaces:
             raise NetworkFailed(problem)
         self._router = self._hold()
         run([*self._in_router, "sysctl", "-qw", "net.ipv4.ip_forward=1", *_LOOSE])
-        self.add(CLIENTS)
 
     def close(self) -> None:
         holders = [*self._holders.values(), *([self._router] if self._router else [])]
@@ -90,8 +89,6 @@ class Namespaces:
 
     def add(self, party: str, ports: tuple[int, ...] = ()) -> Place:
         if party in self._places:
-            if party == CLIENTS:
-                return self._places[party]
             raise ValueError(f"{party} has a place already; add each party once")
         prefix: tuple[str, ...] = ()
         holder = None
