@@ -1,0 +1,342 @@
+"""What processes did, as they wrote it down themselves, against what the log says of them.
+
+What the coordinator promises is judged and nothing else: a task that is not exclusive may go on
+living on a host that is cut off while its successor runs elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import combinations
+
+import msgspec
+
+from coord.core.state import State
+from coord.model.decisions import CheckpointCommitted, GangSucceeded, TasksPlaced, TasksStopping
+from coord.model.entities import FINISHED_JOB, TaskStatus
+from coord.model.events import JobSubmitted, ShardSaved, TaskStarted
+from coord.model.rejections import Rejection
+from jepsen_lite.judge.exported import ExportedLog
+from jepsen_lite.judge.findings import Finding, judged
+from jepsen_lite.judge.lives import Life, Shard
+from jepsen_lite.judge.verdict import Judgement
+
+ONE_OWNER = "a device has one live owner"
+ONE_RUN = "a run of a task is one process"
+EXCLUSIVE = "an exclusive task is gone before its successor is placed"
+STARTED = "a start that counts has happened"
+SAVED = "a shard that counts was written as it is told, by the generation that was placed"
+KEPT = "a shard that was told to be recorded is in the log"
+COMMITTED = "a committed checkpoint holds what every rank of its generation wrote"
+RESTORED = "a restart begins from the committed checkpoint that the log names"
+SUCCEEDED = "a gang succeeds only if each of its ranks came to its last step"
+ENDED = "every job comes to an end once nothing is broken"
+AGREED = "when all is quiet, what lives is what the state says runs"
+
+CLOCK_SLACK_NS = 5_000_000
+"""Wall clocks are compared only within one machine; they are recorded in milliseconds."""
+
+
+class Story(msgspec.Struct):
+    """What the log says of the tasks of traced jobs: those whose processes write a diary."""
+
+    exclusive: set[tuple[str, str]] = set()
+    """(job, role)"""
+    placed: dict[tuple[str, int], tuple[TasksPlaced, int, int]] = {}
+    """(gang, generation) to the placement, its index and the leader's clock in ms."""
+    newest: dict[str, int] = {}
+    """Gang to the generation placed last, while the log is read."""
+    started: list[tuple[int, TaskStarted]] = []
+    counted: dict[tuple[str, str], tuple[int, ShardSaved]] = {}
+    """(task, path) to the shard that counts."""
+    known: set[tuple[str, str, str]] = set()
+    """(task, path, digest) of all that the log holds, whether it came first or again."""
+    commits: list[tuple[int, CheckpointCommitted, int]] = []
+    """Index, commit, and the generation placed last at that index."""
+    unwanted: set[tuple[str, int]] = set()
+    """(gang, generation) that was told to stop."""
+    succeeded: list[tuple[int, GangSucceeded]] = []
+
+
+def judge_truth(
+    lives: Sequence[Life],
+    log: ExportedLog,
+    state: State | None = None,
+    *,
+    traced: Callable[[str], bool] = lambda job: True,
+    true_clocks: bool = False,
+    alive: Iterable[Life] | None = None,
+) -> list[Judgement]:
+    """`traced` says of which jobs every process writes a diary. `true_clocks`: no server's clock
+    was skewed, and all ran on this machine. `alive`: those that were seen alive when all was quiet
+    and the log was exported, to be compared with `state`, that at the end of the log; either is
+    None when nobody looked."""
+    story = read_story(log, traced)
+    runs: dict[str, list[Life]] = defaultdict(list)
+    for life in lives:
+        runs[life.task].append(life)
+    processes, shards = f"{len(lives)} processes", f"{len(story.counted)} shards"
+    commits = f"{len(story.commits)} commits"
+    starts = f"{len(story.started)} starts"
+    ends = f"{len(story.succeeded)} gangs"
+    found = [
+        judged(ONE_OWNER, _two_owners(lives), looked_at=processes),
+        judged(ONE_RUN, _two_runs(runs), looked_at=processes),
+        judged(EXCLUSIVE, _two_exclusive(lives, story, true_clocks), looked_at=processes),
+        judged(STARTED, _not_started(story, runs), looked_at=starts),
+        judged(SAVED, _not_written(story, runs), looked_at=shards),
+        judged(KEPT, _not_kept(story, lives, traced, log), looked_at=processes),
+        judged(COMMITTED, _not_whole(story, runs, lives), looked_at=commits),
+        judged(RESTORED, _restored_wrongly(story, lives, log), looked_at=processes),
+        judged(SUCCEEDED, _not_done(story, runs), looked_at=ends),
+    ]
+    if alive is not None and state is not None:
+        there = list(alive)
+        disagreeing = _disagreeing(there, state, traced)
+        found.append(judged(AGREED, disagreeing, looked_at=f"{len(there)} alive"))
+    return found
+
+
+def read_story(log: ExportedLog, traced: Callable[[str], bool]) -> Story:
+    """Go through the log once."""
+    story = Story()
+    for record in log.records:
+        index, event = record.entry.index, record.entry.event
+        counts = record.accepted and not record.duplicate_of
+        if isinstance(event, ShardSaved) and _job_of(event.task, traced):
+            if record.accepted or record.rejection == Rejection.NOTHING_TO_DO:
+                story.known.add((event.task, event.path, event.digest))
+            if counts:
+                story.counted[event.task, event.path] = (index, event)
+        elif isinstance(event, TaskStarted) and counts and _job_of(event.task, traced):
+            story.started.append((index, event))
+        elif isinstance(event, JobSubmitted) and counts:
+            roles = [role.name for role in event.spec.roles if role.exclusive]
+            story.exclusive.update((event.spec.name, role) for role in roles)
+        for decision in record.decisions:
+            if isinstance(decision, TasksPlaced):
+                key = (decision.gang, decision.generation)
+                story.placed[key] = (decision, index, record.entry.wall_ms)
+                story.newest[decision.gang] = decision.generation
+            elif isinstance(decision, CheckpointCommitted) and traced(decision.job):
+                newest = story.newest.get(decision.gang, 0)
+                story.commits.append((index, decision, newest))
+            elif isinstance(decision, TasksStopping):
+                story.unwanted.add((decision.gang, decision.generation))
+            elif isinstance(decision, GangSucceeded) and traced(decision.job):
+                story.succeeded.append((index, decision))
+    return story
+
+
+def _job_of(task: str, traced: Callable[[str], bool]) -> bool:
+    return traced(task.partition("/")[0])
+
+
+# Processes among themselves
+
+
+def _two_owners(lives: Sequence[Life]) -> Iterator[Finding]:
+    owners: dict[tuple[str, str, int], list[Life]] = defaultdict(list)
+    for life in sorted(lives, key=lambda life: life.first_ns):
+        for device in life.devices:
+            others = owners[life.boot, life.host, device]
+            for other in others:
+                if other.overlaps(life):
+                    text = f"device {device} of {life.host}: {_together(other, life)}"
+                    yield Finding(text)
+            # Lives come by their beginning: what has ended by now meets none that follows.
+            others[:] = [other for other in others if other.last_ns >= life.first_ns]
+            others.append(life)
+
+
+def _two_runs(runs: dict[str, list[Life]]) -> Iterator[Finding]:
+    for of_task in runs.values():
+        for one, other in combinations(of_task, 2):
+            if one.overlaps(other):
+                yield Finding(f"two live processes: {_together(one, other)}")
+            elif one.boot == other.boot:
+                yield Finding(f"started twice: {one} and {other}")
+
+
+def _two_exclusive(lives: Sequence[Life], story: Story, true_clocks: bool) -> Iterator[Finding]:
+    seats: dict[str, list[Life]] = defaultdict(list)
+    for life in lives:
+        if tuple(life.seat.split("/")[:2]) in story.exclusive:
+            seats[life.seat].append(life)
+    for of_seat in seats.values():
+        for one, other in combinations(of_seat, 2):
+            if one.overlaps(other):
+                yield Finding(f"both lived: {_together(one, other)}")
+    if not true_clocks:
+        return
+    for (gang, generation), (placement, index, wall_ms) in story.placed.items():
+        for task in placement.placements:
+            for life in seats.get(task.task.rpartition("#")[0], ()):
+                late_ns = life.last_wall_ns - wall_ms * 1_000_000
+                if life.generation < generation and late_ns > CLOCK_SLACK_NS:
+                    yield Finding(
+                        f"{life} lived {late_ns / 1e6:.0f} ms after generation {generation} of "
+                        f"{gang} was placed at index {index}"
+                    )
+
+
+def _together(one: Life, other: Life) -> str:
+    shared_ms = (min(one.last_ns, other.last_ns) - max(one.first_ns, other.first_ns)) / 1e6
+    return f"{one} and {other} for at least {shared_ms:.0f} ms"
+
+
+# What the log says of them
+
+
+def _not_started(story: Story, runs: dict[str, list[Life]]) -> Iterator[Finding]:
+    for index, event in story.started:
+        lives = runs.get(event.task, [])
+        # Who was killed before its first line has left nothing.
+        if lives and not any((life.pid, life.host) == (event.pid, event.host) for life in lives):
+            truth = ", ".join(map(str, lives))
+            yield Finding(
+                f"index {index} says that {event.task} started on {event.host} with pid "
+                f"{event.pid}; in truth {truth}"
+            )
+
+
+def _not_written(story: Story, runs: dict[str, list[Life]]) -> Iterator[Finding]:
+    for (task, path), (index, event) in story.counted.items():
+        written = [shard for life in runs.get(task, ()) for shard in life.written]
+        if Shard(path, event.step, event.digest) not in written:
+            truth = ", ".join(shard.digest for shard in written if shard.path == path)
+            yield Finding(
+                f"index {index} says that {task} saved {event.digest} at {path}; in truth it wrote "
+                f"{truth or 'nothing there'}"
+            )
+
+
+def _not_kept(
+    story: Story, lives: Sequence[Life], traced: Callable[[str], bool], log: ExportedLog
+) -> Iterator[Finding]:
+    undecided = log.start_index > 1 or bool(log.cut_off)
+    for life in lives:
+        for shard in life.recorded if traced(life.job) else ():
+            if (life.task, shard.path, shard.digest) not in story.known:
+                yield Finding(
+                    f"{life} was told that step {shard.step} at {shard.path} is recorded; the log "
+                    "has it not",
+                    undecided=undecided,
+                )
+
+
+def _not_whole(
+    story: Story, runs: dict[str, list[Life]], lives: Sequence[Life]
+) -> Iterator[Finding]:
+    writers: dict[str, list[Life]] = defaultdict(list)
+    for life in lives:
+        for shard in life.written:
+            writers[shard.path].append(life)
+    for index, commit, newest in story.commits:
+        name = f"{commit.gang}#{commit.generation}@{commit.step}, committed at index {index}"
+        if newest and commit.generation != newest:
+            yield Finding(f"{name}: generation {newest} was placed last")
+        for life in writers[commit.path]:
+            if life.generation != commit.generation:
+                yield Finding(f"{name}: {life} wrote at {commit.path} too")
+        placed = story.placed.get((commit.gang, commit.generation))
+        for placement in placed[0].placements if placed else ():
+            if not any(
+                shard.path == commit.path and shard.step == commit.step
+                for life in runs.get(placement.task, ())
+                for shard in life.written
+            ):
+                yield Finding(f"{name}: {placement.task} wrote nothing at {commit.path}")
+            if (placement.task, commit.path) not in story.counted:
+                yield Finding(f"{name}: the log has no shard of {placement.task}")
+
+
+def _restored_wrongly(story: Story, lives: Sequence[Life], log: ExportedLog) -> Iterator[Finding]:
+    committed = {commit.path: (index, commit.step) for index, commit, _ in story.commits}
+    digests: dict[str, set[str]] = defaultdict(set)
+    for (_, path), (_, event) in story.counted.items():
+        digests[path].add(event.digest)
+    placements = {
+        placement.task: (placed, index)
+        for placed, index, _ in story.placed.values()
+        for placement in placed.placements
+    }
+    for life in lives:
+        named = placements.get(life.task)
+        if named is not None and (named[0].restore, named[0].restore_step) != (
+            life.restore,
+            life.restore_step,
+        ):
+            yield Finding(
+                f"{life} was given {life.restore or 'nothing'} to restore; index {named[1]} says "
+                f"{named[0].restore or 'nothing'}"
+            )
+        if not life.restore:
+            continue
+        undecided = log.start_index > 1
+        commit = committed.get(life.restore)
+        if commit is None:
+            text = f"{life} restores {life.restore}, which was never committed"
+            yield Finding(text, undecided=undecided)
+        elif named is not None and commit[0] > named[1]:
+            yield Finding(f"{life} restores {life.restore}, committed only at index {commit[0]}")
+        elif life.trouble:
+            yield Finding(f"{life} cannot read the committed {life.restore}: {life.trouble}")
+        elif life.restored is not None and life.restored.digest not in digests[life.restore]:
+            text = f"{life} read {life.restored.digest} at {life.restore}, which no rank recorded"
+            yield Finding(text, undecided=undecided)
+
+
+def _not_done(story: Story, runs: dict[str, list[Life]]) -> Iterator[Finding]:
+    for index, decision in story.succeeded:
+        key = (decision.gang, decision.generation)
+        placed = story.placed.get(key)
+        if placed is None or key in story.unwanted:
+            continue  # Who is asked to leave may leave with 0.
+        for placement in placed[0].placements:
+            lives = runs.get(placement.task, [])
+            if not any(life.code == 0 and life.done for life in lives):
+                yield Finding(
+                    f"{decision.gang} succeeded at index {index}, but {placement.task} did not: "
+                    f"{', '.join(map(str, lives)) or 'it never ran'}"
+                )
+
+
+def _disagreeing(
+    alive: list[Life], state: State, traced: Callable[[str], bool]
+) -> Iterator[Finding]:
+    live = {life.task: life for life in alive}
+    for key, task in sorted(state.tasks.items()):
+        running = task.status is TaskStatus.RUNNING and traced(task.job)
+        if running and (key not in live or live[key].host != task.host):
+            yield Finding(f"{key} runs on {task.host} by the state, not in truth")
+    for key, life in sorted(live.items()):
+        task_or_none = state.tasks.get(key)
+        if task_or_none is None:
+            yield Finding(f"{life} lives, by the state there is no such task")
+        elif task_or_none.status not in (TaskStatus.RUNNING, TaskStatus.UNKILLABLE):
+            yield Finding(f"{life} lives, by the state it is {task_or_none.status}")
+
+
+def judge_ends(state: State, prefix: str) -> Judgement:
+    """Whether every job whose name begins so has ended, by the state at the end of the log. One
+    that has not may only have lacked time."""
+    jobs = [job for name, job in sorted(state.jobs.items()) if name.startswith(prefix)]
+    findings = (
+        Finding(f"job {job.name} is {job.status} at the end of the log", undecided=True)
+        for job in jobs
+        if job.status not in FINISHED_JOB
+    )
+    return judged(ENDED, findings, looked_at=f"{len(jobs)} jobs remembered")
+
+
+def every_job_with(command_word: str, log: ExportedLog) -> Callable[[str], bool]:
+    """Whether a job's command has this word: how to tell which jobs write diaries."""
+    names = {
+        record.entry.event.spec.name
+        for record in log.records
+        if isinstance(record.entry.event, JobSubmitted)
+        and any(command_word in role.command for role in record.entry.event.spec.roles)
+    }
+    return names.__contains__
