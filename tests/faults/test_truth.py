@@ -231,10 +231,16 @@ def test_a_commit_of_an_old_generation_is_found(story: Story) -> None:
         for at, record in enumerate(records)
         if any(isinstance(each, TasksPlaced) and each.generation == 2 for each in record.decisions)
     )
-    commit = records[story.committed_at - 1]
-    records[story.committed_at - 1] = replace(commit, decisions=())
-    records[at + 1] = replace(records[at + 1], decisions=commit.decisions)
-    assert story.judge() == {truth.COMMITTED: VIOLATION}
+    (commit,) = records[story.committed_at - 1].decisions
+    late = replace(commit, step=20, path="/saved/step-0000000020-gen-1")
+    records[at + 1] = replace(records[at + 1], decisions=(late,))
+    (found,) = [
+        each
+        for each in judge_truth(story.lives, story.made.log())
+        if each.verdict is not Verdict.LINEARIZABLE
+    ]
+    assert found.check == truth.COMMITTED
+    assert "generation 2 was placed last" in found.detail
     assert verdicts(replay(story.made.log()).judgements) == {replaying.FOLLOWS: VIOLATION}
 
 
