@@ -1,0 +1,155 @@
+"""Collecting what is left of a run, and the checks that every workload shares."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from coord.client import Client, CoordError, Unavailable
+from jepsen_lite.history.journal import History
+from jepsen_lite.judge.agreement import Sighting, judge_agreement
+from jepsen_lite.judge.exported import judge_exported, judge_order, read_exported
+from jepsen_lite.judge.lives import Life, read_lives
+from jepsen_lite.judge.replay import replay
+from jepsen_lite.judge.truth import every_job_with, judge_ends, judge_truth
+from jepsen_lite.judge.verdict import Judgement
+from jepsen_lite.judge.watches import read_watched
+from jepsen_lite.workloads.asking import wait_for
+from jepsen_lite.workloads.port import Context, Evidence
+
+LOOK_TIMEOUT_S = 3.0
+EXPORT_TIMEOUT_S = 120.0
+POLL_S = 0.25
+
+
+def judge_common(evidence: Evidence, ending: str = "") -> list[Judgement]:
+    """The exported log, the order of real time, the state machine, the ground truth, the nodes; and
+    of jobs whose names begin with `ending`, whether they have ended."""
+    operations = evidence.history.operations
+    replayed = replay(evidence.log)
+    ends = [judge_ends(replayed.state, ending)] if ending else []
+    return [
+        *judge_exported(operations, evidence.log),
+        judge_order(operations),
+        *replayed.judgements,
+        *ends,
+        *judge_truth(
+            evidence.lives,
+            evidence.log,
+            replayed.state,
+            traced=every_job_with(evidence.truth, evidence.log),
+            true_clocks=evidence.true_clocks,
+            alive=evidence.alive,
+        ),
+        *judge_agreement(
+            evidence.sightings,
+            evidence.log,
+            nodes=evidence.nodes,
+            quiet_index=evidence.quiet_index,
+        ),
+    ]
+
+
+async def sight(urls: Sequence[str]) -> list[Sighting]:
+    """What each server that answers says of itself now."""
+    sightings = []
+    for url in urls:
+        # A new client each time: one that has learnt of other servers would ask those instead.
+        async with Client([url], actor="sighting", timeout_s=LOOK_TIMEOUT_S, stale=True) as client:
+            with suppress(CoordError):
+                view = await client.cluster()
+                sightings.append(
+                    Sighting(
+                        view.node,
+                        view.applied_index,
+                        view.digest,
+                        view.term,
+                        view.role,
+                        time.monotonic_ns(),
+                    )
+                )
+    return sightings
+
+
+class Final(msgspec.Struct):
+    """How a run was left."""
+
+    nodes: tuple[int, ...] = ()
+    quiet_index: int = 0
+    sightings: list[Sighting] = []
+
+
+async def look_around(ctx: Context, patience_s: float = 30.0) -> Final:
+    """After healing: who is a member, how far the log is, and every member's word once it has come
+    so far. Members that do not come so far in time are left as they were last seen."""
+    deadline_s = time.monotonic() + patience_s
+    final = Final()
+    async with ctx.open_client("final look") as client:
+        while not final.nodes and time.monotonic() < deadline_s:
+            with suppress(Unavailable):
+                view = await client.cluster()
+                final.nodes = tuple(member.node for member in view.members)
+                final.quiet_index = view.applied_index
+        urls = [*ctx.cluster.urls, *(member.api_address for member in view.members)]
+    while time.monotonic() < deadline_s:
+        final.sightings += await sight(list(dict.fromkeys(urls)))
+        there = {each.node for each in final.sightings if each.index >= final.quiet_index}
+        if there >= set(final.nodes):
+            break
+        await wait_for(ctx.never, POLL_S)
+    return final
+
+
+async def export(ctx: Context, path: Path, patience_s: float = EXPORT_TIMEOUT_S) -> None:
+    """The whole log as an incident file. Raises Unavailable."""
+    deadline_s = time.monotonic() + patience_s
+    while True:
+        async with ctx.open_client("export") as client:
+            with path.open("wb") as file:
+                try:
+                    await client.export_incident(file)
+                    return
+                except Unavailable:
+                    if time.monotonic() > deadline_s:
+                        raise
+        await wait_for(ctx.never, POLL_S)
+
+
+async def gather(
+    ctx: Context,
+    history: History,
+    *,
+    sightings: Sequence[Sighting] = (),
+    true_clocks: bool = False,
+) -> Evidence:
+    """Everything there is to judge, once the workload has settled and while the cluster runs.
+    `sightings` are those of the run."""
+    final = await look_around(ctx)
+    path = ctx.directory / "incident.log"
+    await export(ctx, path)
+    lives = read_lives(ctx.truth)
+    return Evidence(
+        history=history,
+        log=read_exported(path),
+        sightings=[*sightings, *final.sightings],
+        nodes=final.nodes,
+        quiet_index=final.quiet_index,
+        truth=str(ctx.truth),
+        lives=lives,
+        alive=[life for life in lives if is_alive(life)],
+        watched=[read_watched(each) for each in sorted(ctx.directory.glob("watches/*.jsonl"))],
+        true_clocks=true_clocks,
+    )
+
+
+def is_alive(life: Life) -> bool:
+    """Whether this process is there, on this machine, and not just another with its pid."""
+    mark = f"COORD_TASK={life.task}".encode()
+    try:
+        return mark in Path(f"/proc/{life.pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
