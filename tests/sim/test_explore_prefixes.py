@@ -22,7 +22,7 @@ def ran(ready: Explored, *changes: AnyChange) -> tuple[Execution, Run]:
 
 def test_what_goes_on_from_another_one_is_as_if_begun_anew() -> None:
     """Records, state and what is used of the log, with a fault where they part and without."""
-    for fault in (None, AgentCrash("h1", 4), LeaderChange(4)):
+    for fault in (None, AgentCrash("host-0000", 4), LeaderChange(4)):
         ready = explored(crash_and_restart())
         resumed = 0
         for order in ORDERS:
@@ -62,7 +62,7 @@ def test_who_begins_alike_before_another_election_does_not_begin_alike() -> None
     assert depth(Reorder(3, (4, 3, 5, 7, 6))) == 5
     assert depth(Reorder(3, (4, 3, 7, 5, 6))) == 2
     assert depth(Reorder(3, (4, 3, 5, 7, 6)), LeaderChange(7)) == 0
-    assert depth(Reorder(3, (4, 3, 5, 7, 6)), AgentCrash("h1", 5)) == 2
+    assert depth(Reorder(3, (4, 3, 5, 7, 6)), AgentCrash("host-0000", 5)) == 2
 
 
 def test_what_was_not_used_for_longest_is_given_up() -> None:

@@ -8,7 +8,6 @@ counted from the log time of each.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -33,7 +32,6 @@ from coord.model.entities import (
 RowKey = tuple[str, str]
 """Table and key."""
 
-_tables = attrgetter(*TABLES)
 _ENDING = (TaskStatus.STOPPING, TaskStatus.EXITED, TaskStatus.ORPHANED)
 
 
@@ -65,8 +63,8 @@ def _fork_timers(timers: Timers) -> Timers:
 def changed_rows(state: State) -> list[RowKey]:
     """Rows written since the last call."""
     found: list[RowKey] = []
-    table: Table[Any]
-    for name, table in zip(TABLES, _tables(state), strict=True):
+    for name in TABLES:
+        table: Table[Any] = getattr(state, name)
         if table.changed:
             found += [(name, key) for key in table.changed]
             table.changed = {}

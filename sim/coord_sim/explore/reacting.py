@@ -18,7 +18,7 @@ from coord.model.rejections import Rejection
 from . import agents, working
 from .agents import Agent, Doing
 from .judge import DEVICE_OWNER, EXCLUSIVE_ONCE, Broken
-from .marks import mark_of
+from .marks import number_of
 from .recording import REGISTRATION_MS, RETRY_MS
 from .stage import ENDS_INCARNATION, Stage, come_true
 
@@ -385,7 +385,7 @@ def _launched(execution: Reacting, host: str, task: str) -> None:
     told = execution.recording.told.get((task, Fact.STARTED), ())
     event: Any = execution.recording.records[told[0]].entry.event if told else None
     if event is None:
-        event = TaskStarted(host, 0, task, mark_of(task) % 30_000 + 2)
+        event = TaskStarted(host, 0, task, number_of(task) % 30_000 + 2)
     execution.comes_true(host, task, event)
 
 
