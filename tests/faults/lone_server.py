@@ -25,7 +25,7 @@ class LoneServer:
         (port,) = free_ports(1)
         self.log = log
         self._environ = {**os.environ, **environ}
-        self._url = f"http://127.0.0.1:{port}"
+        self.url = f"http://127.0.0.1:{port}"
         self._command = [sys.executable, "-m", "coord.cli.main", "server", "--data", str(data)]
         self._command += ["--api", f"127.0.0.1:{port}"]
         self.process: subprocess.Popen[bytes] | None = None
@@ -54,7 +54,7 @@ class LoneServer:
         return self.process is not None and self.process.poll() is None
 
     def client(self) -> SyncClient:
-        return SyncClient([self._url], actor="tester")
+        return SyncClient([self.url], actor="tester")
 
     def wait_until_ready(self, client: SyncClient) -> None:
         """Until it answers; at once an error when it ended instead."""

@@ -28,7 +28,7 @@ def test_a_server_lives_through_power_cuts(disk: MachineDisk, tmp_path: Path) ->
     """Whatever it acknowledged is in its log, once and in order, life after life."""
     written: list[str] = []
     with LoneServer(disk.directory, tmp_path / "log", disk.environ()) as server:
-        for seed in range(4):
+        for seed in range(3):
             with server.client() as client:
                 server.wait_until_ready(client)
                 assert notes(client) == written
@@ -85,10 +85,11 @@ def test_a_server_is_full_and_slow_and_gets_well(disk: MachineDisk, tmp_path: Pa
 
 
 def refused(client: SyncClient) -> bool:
-    """Whether a write of 20 kB is turned away for certain."""
+    """Whether a write of 20 kB is turned away for certain, for want of room."""
     try:
         client.submit(NoteAdded("tester", "disk", "x" * 20_000), timeout_s=1.0)
     except NotDone as error:
-        assert error.reason == "read_only"
-        return True
+        if error.reason == "read_only":
+            return True
+        raise
     return False

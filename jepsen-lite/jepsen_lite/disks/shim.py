@@ -1,4 +1,4 @@
-"""The library between a process and its data directory, from this side. See shim.c."""
+"""The library between a process and its data directory, from this side. See shim.c and kept.c."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import mmap
 import shutil
 import struct
 import subprocess
+import uuid
 from importlib import resources
 from pathlib import Path
 
@@ -20,7 +21,8 @@ _BUILD_TIMEOUT_S = 60.0
 
 def build_shim(directory: Path) -> Path:
     """The shared library, compiled at the first call into this directory. Raises DiskError."""
-    source = resources.files("jepsen_lite.disks").joinpath("shim.c").read_bytes()
+    folder = resources.files("jepsen_lite.disks")
+    source = b"".join(folder.joinpath(name).read_bytes() for name in ("kept.c", "shim.c"))
     library = directory / f"disk-shim-{hashlib.sha256(source).hexdigest()[:12]}.so"
     if library.exists():
         return library
@@ -64,6 +66,8 @@ class Shim:
         self.control.write_bytes(bytes(_PAGE_BYTES))
         with self.control.open("r+b") as file:
             self._page = mmap.mmap(file.fileno(), _PAGE_BYTES)
+        self.boot = self.undo.with_name(self.undo.name + ".boot")
+        self._boot()
 
     def environ(self) -> dict[str, str]:
         """What a process must be started with to be under the shim."""
@@ -73,6 +77,7 @@ class Shim:
             "JEPSEN_LITE_DISK_UNDO": str(self.undo),
             "JEPSEN_LITE_DISK_GRAVES": str(self.graves),
             "JEPSEN_LITE_DISK_CONTROL": str(self.control),
+            "JEPSEN_LITE_DISK_BOOT": str(self.boot),
         }
 
     def delay_syncs(self, ms: int) -> None:
@@ -109,13 +114,18 @@ class Shim:
         return self._get_wide(_KEPT)
 
     def begin_anew(self) -> None:
-        """After a crash: nothing is unsynced, and nobody holds the lock. Delay and lie stay."""
+        """After a crash: nothing is unsynced, nobody holds the lock, and the machine has booted
+        again, as its boot id shows. Delay and lie stay."""
         for folder in (self.undo, self.graves):
             for path in folder.iterdir():
                 path.unlink()
         self._put(_STATE, 0)
         self._put(_TROUBLES, 0)
         self._put(_ATTACHED, 0)
+        self._boot()
+
+    def _boot(self) -> None:
+        self.boot.write_text(f"{uuid.uuid4()}\n")
 
     def close(self) -> None:
         """Let go of the control page. Idempotent."""
