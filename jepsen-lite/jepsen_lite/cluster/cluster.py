@@ -96,6 +96,7 @@ class Cluster:
         self._snapshot_entries = snapshot_entries
         self._coordctl = coordctl
         self._first = ""
+        self._next_node = 1
         self._guard: Popen[bytes] | None = None
 
     async def __aenter__(self) -> Self:
@@ -172,10 +173,38 @@ class Cluster:
     def add_server(self) -> Server:
         """Start one more server, which waits to be made a member: `client.add_member(server.node,
         server.peer_address, server.api_address)`."""
-        node = 1 + max(server.node for server in self.servers.values())
-        server = self._server(node)
+        if self._next_node > MOST_SERVERS:
+            raise ClusterFailed(
+                f"all {MOST_SERVERS} servers of one cluster were used; start a new cluster"
+            )
+        server = self._server(self._next_node)
         server.start()
         return server
+
+    async def join_server(self) -> Server:
+        """`add_server`, off the event loop."""
+        return await asyncio.to_thread(self.add_server)
+
+    async def end_server(self, node: int) -> None:
+        """End the process of a server that is no member, or no longer; its data goes with it."""
+        server = self.servers.pop(server_name(node))
+        await asyncio.to_thread(server.kill)
+        await asyncio.to_thread(server.disk.close)
+
+    async def dismiss(self, server: Server, timeout_s: float = 30.0) -> None:
+        """Take a server out of the members and end it. Raises ClusterFailed when it is still a
+        member after this time; it then runs on."""
+        deadline = time.monotonic() + timeout_s
+        while await self._is_member(server):
+            if time.monotonic() > deadline:
+                raise ClusterFailed(
+                    f"{server.name} could not be removed within {timeout_s:g} s: heal the cluster "
+                    "and ask again"
+                )
+            with contextlib.suppress(CoordError):  # It is looked whether it went.
+                async with self._direct_client(server) as client:
+                    await client.remove_member(server.node)
+        await self.end_server(server.node)
 
     async def stop(self) -> None:
         """End agents and servers in good order, then whatever is left of them, then disks and
@@ -243,13 +272,26 @@ class Cluster:
         return [f"{name} is not up" for name in agents if name not in up]
 
     async def _hosts_up(self) -> list[str]:
-        direct = [server.direct_url for server in self.servers.values() if server.running]
         with contextlib.suppress(CoordError):
-            async with Client(direct, timeout_s=ASK_S) as client:
+            async with self._direct_client() as client:
                 return [host.host for host in await client.hosts() if host.status == "up"]
         return []
 
+    async def _is_member(self, server: Server) -> bool:
+        """Also while nobody can tell."""
+        with contextlib.suppress(CoordError):
+            async with self._direct_client(server) as client:
+                return server.node in [one.node for one in (await client.cluster()).members]
+        await asyncio.sleep(POLL_S)
+        return True
+
+    def _direct_client(self, *but: Server) -> Client:
+        """Past the proxy, to the others."""
+        others = [server for server in self.servers.values() if server not in but]
+        return Client([server.direct_url for server in others], timeout_s=ASK_S)
+
     def _server(self, node: int) -> Server:
+        self._next_node = node + 1
         name = server_name(node)
         place = self.network.add(name, (PEER_PORT, API_PORT))
         assert self.disks is not None

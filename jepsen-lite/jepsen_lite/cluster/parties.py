@@ -19,7 +19,7 @@ _KNOWN = re.compile(r"(?:(s)([1-9]\d?)|(h)([1-9]\d?)|clients)")
 
 FIRST_HOST = 100
 _CLIENTS_NUMBER = 250
-MOST_SERVERS = 49
+MOST_SERVERS = 99
 MOST_HOSTS = 99
 
 
@@ -36,10 +36,10 @@ def node_of(server: str) -> int:
 
 
 def party_number(party: str) -> int:
-    """The last part of the party's address: 1 to 49 for servers, 101 to 199 for hosts, 250 for
+    """The last part of the party's address: 1 to 99 for servers, 101 to 199 for hosts, 250 for
     clients. Raises ValueError for what is no party."""
     found = _KNOWN.fullmatch(party)
-    if found is None or (found[1] and int(found[2]) > MOST_SERVERS):
+    if found is None:
         raise ValueError(
             f"{party!r} is no party; there are s1 to s{MOST_SERVERS}, h1 to h{MOST_HOSTS}, "
             f"and {CLIENTS}"

@@ -138,6 +138,8 @@ class Server(Member):
         super().__init__(place, disk, role)
         self.node = node
         self.clock = clock
+        self.damaged = ""
+        """What was done to its store that it cannot undo; empty: nothing."""
         self.peer_address = f"{place.address}:{peer_port}"
         self.api_address = f"{place.address}:{api_port}"
         self.url = f"http://{self.api_address}"

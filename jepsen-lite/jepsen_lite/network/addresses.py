@@ -13,21 +13,19 @@ from jepsen_lite.cluster.parties import party_number
 PEER_PORT = 7001
 API_PORT = 7101
 ROUTER_NUMBER = 254
-_BEHIND = 200
-"""Added to the number of a server: where it really listens, behind a proxy."""
-
 _random = random.SystemRandom()
 
 
 class Subnet:
-    """127.X.Y.0/24. `random_subnet` draws one."""
+    """127.X.Y.0/24, Y even. `random_subnet` draws one."""
 
     def __init__(self, second: int, third: int) -> None:
-        if not (1 <= second <= 255 and 0 <= third <= 255):
+        if not (1 <= second <= 254 and 0 <= third <= 254 and third % 2 == 0):
             raise ValueError(
-                f"127.{second}.{third}.0/24 cannot be used; X must be 1 to 255 and Y 0 to 255"
+                f"127.{second}.{third}.0/24 cannot be used; X must be 1 to 254 and Y 0 to 254, even"
             )
         self._prefix = f"127.{second}.{third}"
+        self._behind = f"127.{second}.{third + 1}"
 
     def __str__(self) -> str:
         return f"{self._prefix}.0/24"
@@ -42,9 +40,9 @@ class Subnet:
 
     def behind(self, server: str) -> str:
         """Where a server listens that is reached through a proxy."""
-        return f"{self._prefix}.{_BEHIND + party_number(server)}"
+        return f"{self._behind}.{party_number(server)}"
 
 
 def random_subnet() -> Subnet:
     """One that hardly anybody else has: addresses below 127.64 are left to people."""
-    return Subnet(_random.randrange(64, 255), _random.randrange(1, 255))
+    return Subnet(_random.randrange(64, 255), _random.randrange(0, 255, 2))
