@@ -14,6 +14,9 @@ from coord_sim.world.server_faults import FAULTS, Fault, cut, fault, leading, we
 from coord_sim.world.servers import SimServers
 
 RAFT_FAULTS: dict[str, Fault] = {}
+OVERTAKING = Climate(lost_share=0.2, overtaken_share=0.7, slow_s=1.0)
+SHORTENED_TIMES = 6
+"""Each time a snapshot is offered while entries on both sides of its end are on their way."""
 
 
 def _others(servers: SimServers, n: int) -> tuple[int, ...]:
@@ -65,8 +68,8 @@ async def hushed_transfer(servers: SimServers, rng: random.Random) -> bool:
 
 @fault("raft.cut_under", 2, RAFT_FAULTS)
 async def cut_under(servers: SimServers, rng: random.Random) -> bool:
-    """A leader whose other followers are slow shortens its log while one that lags is being sent
-    what it lacks, in a storm that swallows and delays its answers."""
+    """A leader whose other followers are slow shortens its log again and again while one that lags
+    is being sent what it lacks, in a storm that swallows messages and lets others overtake."""
     first, peers = leading(servers), servers.peers
     others = _others(servers, first)
     away_s, slow_ms = rng.uniform(0.3, 2.5), rng.uniform(100.0, 500.0)
@@ -81,14 +84,14 @@ async def cut_under(servers: SimServers, rng: random.Random) -> bool:
             peers.slow(first, m, slow_ms)
     for m in rest:
         peers.mend(n, m)
-    storm = Climate(lost_share=0.3, overtaken_share=0.7, slow_s=2.0)
-    weather(servers, storm, 3.0)
-    await _grown(servers, n, 2.0)
-    await asyncio.sleep(slow_ms / 1000 * rng.uniform(0.0, 1.0))
-    servers.worker_s = (0.0, 0.0)
-    await servers.snapshot(first, 1.0)
-    servers.worker_s = (0.0, 0.05)
-    await asyncio.sleep(2.0)
+    weather(servers, OVERTAKING, 8.0)
+    for _ in range(SHORTENED_TIMES):
+        await _grown(servers, n, 2.0)
+        await asyncio.sleep(slow_ms / 1000 * rng.uniform(0.0, 1.0))
+        servers.worker_s = (0.0, 0.0)
+        await servers.snapshot(first, 1.0)
+        servers.worker_s = (0.0, 0.05)
+    await asyncio.sleep(0.5)
     for m in rest:
         peers.mend(first, m)
     return True

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -14,6 +15,9 @@ from coord_sim.world.server_faults import FAULTS
 
 FOCUS_SHARE = 0.75
 """So many seeds have a focus; the others meet whatever there is."""
+ROUND_SECONDS = (20.0, 30.0, 45.0)
+"""Virtual, of faults, for a run of a round. What a focus is for comes about within half a minute
+mostly: more rounds show more than longer runs, but for what only long histories have."""
 
 
 class RaftSwarm(msgspec.Struct, frozen=True):
@@ -52,7 +56,7 @@ class Focus(msgspec.Struct, frozen=True):
 FOCUSES: dict[str, Focus] = {
     "terms": Focus(
         "leadership comes back to a leader while answers to it from before are under way",
-        2,
+        1,
         {"log.to_and_fro": 3},
         {"count": 5, "bursts": 12, "rate_per_s": 4.0, "gap_s": 3.0, "chaos": False},
     ),
@@ -71,13 +75,13 @@ FOCUSES: dict[str, Focus] = {
     ),
     "snapshots": Focus(
         "snapshots take long, and are overtaken by newer ones",
-        3,
+        1,
         {"raft.stale_snapshot": 2, "log.away": 2, "log.slow_snapshot": 2, "members.swap": 1},
         {"keep_entries": 2, "snapshot_entries": 100_000, "gap_s": 3.0},
     ),
     "offers": Focus(
         "followers that lag are sent entries and snapshots, and answers overtake each other",
-        3,
+        2,
         {"raft.cut_under": 1},
         {
             "chaos": False,
@@ -122,6 +126,24 @@ FOCUSES: dict[str, Focus] = {
         {"gap_s": 3.0},
     ),
 }
+
+
+class Look(NamedTuple):
+    """Arguments of `raft_run` for one of many runs."""
+
+    seed: int
+    focus: str
+    seconds: float
+
+
+def rounds(seed: int) -> Iterator[Look]:
+    """Look everywhere, again and again, without end: each round has as many runs of each focus as
+    its share, and one that meets whatever there is, in an order of its own."""
+    rng = random.Random(f"raft rounds/{seed}")
+    deck = ["", *(name for name in sorted(FOCUSES) for _ in range(FOCUSES[name].share))]
+    while True:
+        for focus in rng.sample(deck, len(deck)):
+            yield Look(rng.randrange(2**48), focus, rng.choice(ROUND_SECONDS))
 
 
 def draw(seed: int, chaos: bool | None = None, focus: str | None = None) -> RaftSwarm:
