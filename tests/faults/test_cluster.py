@@ -84,6 +84,27 @@ async def test_a_leader_that_is_not_heard_is_replaced_and_all_agree_after_healin
     assert leftovers.mounts(cluster.mark) == []
 
 
+async def test_an_agent_is_cut_from_the_servers_and_clients_are_not(
+    tmp_path: Path, network: str
+) -> None:
+    """The host is suspected while its agent is not heard, and is up again after healing."""
+    async with Cluster(tmp_path, servers=1, hosts=1, network=network) as cluster:
+        await cluster.start()
+        await cluster.wait_ready()
+        if isinstance(cluster.network, Proxied):
+            assert cluster.network.connections()["h1", "s1"] == 1
+        async with cluster.client("tester") as client:
+            cluster.network.cut("h1", "s1")
+
+            async def is_seen(status: str) -> bool:
+                return (await client.host("h1", stale=True)).status == status
+
+            await eventually("suspicion", lambda: is_seen("suspect"))
+            assert cluster.hosts["h1"].running
+            cluster.network.heal()
+            await eventually("the host to be back", lambda: is_seen("up"))
+
+
 async def test_processes_are_killed_stopped_and_started_again(tmp_path: Path) -> None:
     """A killed server comes back with its data, a host that lost its power is lost, and a server
     is added."""
