@@ -1,0 +1,1 @@
+"""One run: a cluster, a load, misfortunes, healing, and the judgement."""

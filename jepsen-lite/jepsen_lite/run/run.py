@@ -1,0 +1,226 @@
+"""A run from its first process to its judgement. Everything it saw is kept in one folder."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from coord import __version__
+from coord.client.errors import CoordError
+from jepsen_lite.cluster.cluster import Cluster
+from jepsen_lite.history.journal import History, HistoryWriter
+from jepsen_lite.judge.agreement import Sighting
+from jepsen_lite.judge.verdict import Judgement, Verdict
+from jepsen_lite.nemeses.catalogue import chosen
+from jepsen_lite.nemeses.conductor import Conductor
+from jepsen_lite.run.figures import Figures, figures_of
+from jepsen_lite.run.healing import heal
+from jepsen_lite.run.options import RunOptions, Stage
+from jepsen_lite.workloads.catalogue import workloads_named
+from jepsen_lite.workloads.judging import gather, sight
+from jepsen_lite.workloads.port import Context, Evidence, Workload
+
+HEALED = "once everything is healed, every server and agent comes back"
+LOAD = "every client works to the end"
+READY_S = 60.0
+CLIENTS_END_S = 60.0
+SIGHT_EVERY_S = 1.0
+TELL_EVERY_S = 0.5
+CLOCKS = "clock"
+HISTORY = "history.jsonl"
+VERDICT = "verdict.json"
+
+
+class Report(msgspec.Struct):
+    """How a run ended. Written as verdict.json into its folder."""
+
+    options: RunOptions
+    repeat: str
+    version: str
+    figures: Figures
+    judgements: list[Judgement]
+    directory: str
+    seconds: float
+    """From the first process to the judgement."""
+
+    @property
+    def broken(self) -> list[Judgement]:
+        """What did not hold, or could not be decided."""
+        return [one for one in self.judgements if one.verdict is not Verdict.LINEARIZABLE]
+
+
+async def run(
+    options: RunOptions, directory: Path, tell: Callable[[Stage], object] = lambda _: None
+) -> Report:
+    """Run and judge. `directory` is made, and must not hold a run. Cancelled, it ends everything it
+    started and keeps what was recorded."""
+    await asyncio.to_thread(directory.mkdir, parents=True)
+    began = time.monotonic()
+    workloads = workloads_named(options.workload)
+    nemeses = chosen(options.nemesis)
+    needs = frozenset(
+        need.partition(".")[2]
+        for nemesis in nemeses
+        for need in nemesis.needs
+        if need.startswith("network.")
+    )
+    facts = {"version": __version__, **msgspec.to_builtins(options)}
+    history = HistoryWriter(directory / HISTORY, facts)
+    try:
+        tell(Stage("starting"))
+        async with Cluster(
+            directory,
+            servers=options.servers,
+            hosts=options.hosts,
+            devices=options.devices,
+            snapshot_entries=options.snapshot_entries,
+            network=options.network,
+            needs=needs,
+            seed=options.seed,
+            coordctl=options.coordctl,
+        ) as cluster:
+            await cluster.start()
+            await cluster.wait_ready(READY_S)
+            course = _Course(options, cluster, history, workloads, tell)
+            judgements = await course.follow()
+    finally:
+        history.close()
+    recorded = _recorded(history)
+    report = Report(
+        options=options,
+        repeat=options.command(),
+        version=__version__,
+        figures=figures_of(recorded),
+        judgements=judgements,
+        directory=str(directory),
+        seconds=time.monotonic() - began,
+    )
+    (directory / VERDICT).write_bytes(msgspec.json.format(msgspec.json.encode(report)))
+    return report
+
+
+def _recorded(history: HistoryWriter) -> History:
+    return History({}, history.operations, history.faults, history.marks)
+
+
+class _Course:
+    """What happens while the cluster runs."""
+
+    def __init__(
+        self,
+        options: RunOptions,
+        cluster: Cluster,
+        history: HistoryWriter,
+        workloads: Sequence[Workload],
+        tell: Callable[[Stage], object],
+    ) -> None:
+        self.options = options
+        self.cluster = cluster
+        self.history = history
+        self.workloads = workloads
+        self.tell = tell
+        self.ctx = Context(
+            cluster,
+            history,
+            directory=cluster.directory,
+            seed=options.seed,
+            rate=options.rate,
+        )
+        self.sightings: list[Sighting] = []
+        self.trouble: list[str] = []
+
+    async def follow(self) -> list[Judgement]:
+        """Load, misfortunes, healing, quiet, judgement."""
+        for workload in self.workloads:
+            await workload.prepare(self.ctx)
+        self.history.mark("load")
+        await self._load()
+        self.history.mark("healing")
+        self._stage("healing", 0.75)
+        unhealed = await heal(self.cluster)
+        self._stage("settling", 0.8)
+        for workload in self.workloads:
+            await workload.settle(self.ctx)
+        self.history.mark("quiet")
+        self._stage("judging", 0.9)
+        skewed = CLOCKS in self.options.nemesis.split("+")
+        evidence = await gather(
+            self.ctx,
+            _recorded(self.history),
+            sightings=self.sightings,
+            true_clocks=not skewed,
+        )
+        return [
+            _said(LOAD, self.trouble),
+            _said(HEALED, unhealed),
+            *await asyncio.to_thread(self._judge, evidence),
+        ]
+
+    def _judge(self, evidence: Evidence) -> list[Judgement]:
+        """Checks that several workloads share are made once."""
+        judgements: dict[tuple[str, str], Judgement] = {}
+        for workload in self.workloads:
+            for judgement in workload.judge(evidence):
+                judgements.setdefault((judgement.check, judgement.detail), judgement)
+        return list(judgements.values())
+
+    async def _load(self) -> None:
+        stopping = self.ctx.stopping
+        nemeses = chosen(self.options.nemesis)
+        conductor = Conductor(self.cluster, self.history, nemeses, self.options.seed)
+        clients = [
+            asyncio.create_task(workload.client(self.ctx, number), name=f"{workload.name}/{number}")
+            for workload in self.workloads
+            for number in range(workload.clients)
+        ]
+        others = [
+            asyncio.create_task(conductor.run(stopping)),
+            asyncio.create_task(self._watch_servers()),
+        ]
+        began = time.monotonic()
+        try:
+            while (passed := time.monotonic() - began) < self.options.seconds:
+                self._stage("load", 0.05 + 0.7 * passed / self.options.seconds)
+                done, _ = await asyncio.wait(
+                    [*clients, *others], timeout=TELL_EVERY_S, return_when=asyncio.FIRST_EXCEPTION
+                )
+                if any(task.exception() for task in done):
+                    break
+            stopping.set()
+            await asyncio.wait(clients, timeout=CLIENTS_END_S)
+            for task in clients:
+                if not task.done():
+                    self.trouble.append(f"{task.get_name()} did not end in {CLIENTS_END_S:g} s")
+                elif error := task.exception():
+                    self.trouble.append(f"{task.get_name()}: {type(error).__name__}: {error}")
+            await asyncio.gather(*others)
+        finally:
+            stopping.set()
+            for task in (*clients, *others):
+                task.cancel()
+            await asyncio.gather(*clients, *others, return_exceptions=True)
+
+    async def _watch_servers(self) -> None:
+        """Ask every server now and then what it makes of itself: digest, term, role."""
+        stopping = self.ctx.stopping
+        while not stopping.is_set():
+            urls = [one.direct_url for one in self.cluster.servers.values() if one.running]
+            with contextlib.suppress(CoordError):
+                self.sightings += await sight(urls)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SIGHT_EVERY_S):
+                    await stopping.wait()
+
+    def _stage(self, what: str, share: float) -> None:
+        self.tell(Stage(what, share, len(self.history.operations), len(self.history.faults)))
+
+
+def _said(check: str, trouble: Sequence[str]) -> Judgement:
+    if not trouble:
+        return Judgement(check, Verdict.LINEARIZABLE)
+    return Judgement(check, Verdict.VIOLATION, "; ".join(trouble))
