@@ -198,9 +198,12 @@ def _elect(world: World) -> None:
 
 
 def _leader(world: World, machine: Machine) -> None:
-    """Nobody is heard for a while; then agents have to find the new leader."""
-    for _ in range(world.rng.choice((1, 1, 1, 2))):
-        for _ in range(world.rng.randrange(4)):
+    """Nobody is heard for a while, which may be longer than a lease if it is by one election alone;
+    then agents have to find the new leader."""
+    elections = world.rng.choice((1, 1, 1, 2))
+    longest = 6 if elections == 1 else 4
+    for _ in range(elections):
+        for _ in range(world.rng.randrange(longest)):
             world.pass_time(world.rng.randrange(300, 900))
             # It judges before it has said that it leads.
             world.send(events.ClockAdvanced(), term=world.state.meta.term + 1)
