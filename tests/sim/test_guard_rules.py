@@ -57,7 +57,7 @@ FOUND: dict[str, tuple[str, tuple[int, ...], tuple[str, ...]]] = {
 
 def run_without(rule: str, seed: int, focus: str) -> RaftOutcome:
     """G7 is structure rather than a filter, and is taken out of the code."""
-    cut = contextlib.nullcontext()
+    cut: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
     if rule == "G7":
         cut = applied(next(mutant for mutant in RAFT_MUTANTS if mutant.name == "rule-g7"))
     with cut:
