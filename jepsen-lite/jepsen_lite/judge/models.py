@@ -24,6 +24,15 @@ class _Unknown(Enum):
         return "UNKNOWN"
 
 
+class Effect(msgspec.Struct, frozen=True):
+    """What an answer says about the states around it, each None when it says nothing."""
+
+    needs: Hashable = None
+    """The only state in which this could be answered so."""
+    leads_to: Hashable = None
+    """The state afterwards, if it changes anything."""
+
+
 UNKNOWN: Final = _Unknown.UNKNOWN
 """The result of an operation of which no answer is known."""
 
@@ -109,6 +118,16 @@ class Register:
 
     def only_looks(self, action: str, result: Any) -> bool:
         return action == "read" or (action == "cas" and result is False)
+
+    def effect(self, action: str, argument: Any, result: Any) -> Effect:
+        if action == "read":
+            return Effect(needs=(hashable(result),))
+        if action == "write":
+            return Effect(leads_to=(hashable(argument),))
+        if result is False:
+            return Effect()
+        expected, replacement = argument
+        return Effect((hashable(expected),), (hashable(replacement),))
 
     def tell(self, operation: Operation) -> str:
         if operation.action == "cas":
@@ -210,6 +229,13 @@ class Replicas:
 
     def only_looks(self, action: str, result: Any) -> bool:
         return action == "read" or result == REFUSED
+
+    def effect(self, action: str, argument: Any, result: Any) -> Effect:
+        if action == "read":
+            return Effect(needs=result)
+        if result == REFUSED:
+            return Effect(needs=int(argument))
+        return Effect(leads_to=int(argument))
 
     def tell(self, operation: Operation) -> str:
         return answered(operation, ask(operation))

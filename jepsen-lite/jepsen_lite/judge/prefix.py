@@ -34,7 +34,7 @@ def smallest_prefix(
     operations: Iterable[Operation], model: Model[Any], search: Search[Any], *, deadline: float
 ) -> Prefix:
     """The shortest prefix that is a violation. `search` has found that the whole one is; the
-    deadline is of `time.monotonic()`.
+    deadline is of `time.thread_time()`.
 
     An order that got as far as the return of an operation explains every prefix before it. So it is
     looked for from there on, in steps that double: as a rule it ends right there.

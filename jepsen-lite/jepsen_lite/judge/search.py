@@ -14,6 +14,7 @@ What keeps it small:
 - An INFO has no return, so it stands outside the list and is tried last; of several that ask the
   same only the eldest is tried. One that changes nothing, or whose effect the next step wipes out,
   need not have happened.
+- A state is not left while somebody needs it and it cannot come back in time: see `needs`.
 - A model may know more once it has seen the answers: see `models.Knowing`.
 - Calls are tried in order of their log index, where they have one.
 
@@ -30,6 +31,7 @@ import msgspec
 
 from jepsen_lite.history.operation import Operation, Outcome
 from jepsen_lite.judge.models import UNKNOWN, Model, S, hashable, knowing
+from jepsen_lite.judge.needs import needs_of
 
 FIRST_BUDGET = 2_000
 """Steps that each key gets in the first round; every later round gives twice as many."""
@@ -125,6 +127,7 @@ class Search(Generic[S]):
         self._opened = opened
         self._looks = [model.only_looks(each.action, each.result) for each in answered]
         self._foresee = getattr(model, "out_of_reach", None)
+        self._needs = needs_of(model, answered, opened)
         self._link()
         self._group()
         self._trail: list[int] = []
@@ -140,7 +143,7 @@ class Search(Generic[S]):
         """Go on for so many steps: True, there is an order; False, there is none; None, not known
         yet."""
         stack, trail, step, seen = self._stack, self._trail, self._step, self._seen
-        answered, opened = self._answered, self._opened
+        answered, opened, needs = self._answered, self._opened, self._needs
         while self.found is None and steps > 0:
             steps -= 1
             frame = stack[-1]
@@ -168,6 +171,8 @@ class Search(Generic[S]):
             base, mask = frame.base, frame.mask
             if choice >= 0:
                 base, mask = _with(base, mask, choice)
+            if needs is not None and after != state and needs.unmet(state, base, mask, used):
+                continue
             configuration = (base, mask, used, after)
             if configuration in seen:
                 continue
@@ -338,7 +343,7 @@ def _with(base: int, mask: int, i: int) -> tuple[int, int]:
 
 
 def search_in_turns(searches: Sequence[Search[Any]], deadline: float) -> None:
-    """Run all until each has found an answer or `time.monotonic()` passes the deadline. Everyone
+    """Run all until each has found an answer or `time.thread_time()` passes the deadline. Everyone
     gets the same steps in a round, and twice as many in the next: a hard key delays the others by a
     constant factor only."""
     budget = FIRST_BUDGET
@@ -347,7 +352,7 @@ def search_in_turns(searches: Sequence[Search[Any]], deadline: float) -> None:
         for search in pending:
             left = budget
             while left > 0 and search.found is None:
-                if time.monotonic() >= deadline:
+                if time.thread_time() >= deadline:
                     return
                 search.run(min(left, SLICE))
                 left -= SLICE

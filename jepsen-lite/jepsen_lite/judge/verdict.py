@@ -43,6 +43,7 @@ class Judgement(msgspec.Struct):
     picture: str = ""
     """Of a violation: the operations around it, for a terminal of 100 columns."""
     seconds: float = 0.0
+    """Of the processor."""
     by: str = ""
     """How it was found: "witness", "search", "witness and search", or "log"."""
     svg: str = ""
@@ -61,17 +62,18 @@ def judge_history(
     One judgement for all keys of which it is so, then one for each other key, violations first.
     With a log, what clients never heard the end of is settled by it, and a write that stands in it
     twice is a violation. After `budget_s` a key that is not decided is UNKNOWN; naming the smallest
-    prefix of the violations found may take as long once more. A history without any operation is
-    UNKNOWN, for nothing was judged.
+    prefix of the violations found may take as long once more. All seconds are of the processor, so
+    that a busy machine changes no verdict. A history without any operation is UNKNOWN, for nothing
+    was judged.
     """
-    began = time.monotonic()
+    began = time.thread_time()
     by_key: dict[str, list[Operation]] = {}
     for operation in operations:
         by_key.setdefault(operation.key, []).append(operation)
     judging = _Judging(model, by_key, log)
     judging.decide(began + budget_s)
     judgements = [
-        *judging.proven(time.monotonic() - began),
+        *judging.proven(time.thread_time() - began),
         *judging.twice(),
         *judging.violations(budget_s),
         *judging.undecided(budget_s),
@@ -151,7 +153,7 @@ class _Judging:
 
     def violations(self, budget_s: float) -> list[Judgement]:
         keys = self._found(False)
-        deadline = time.monotonic() + budget_s
+        deadline = time.thread_time() + budget_s
         judgements = [self._explained(key, deadline) for key in keys[:EXPLAINED]]
         rest = keys[EXPLAINED:]
         if rest:
@@ -174,7 +176,7 @@ class _Judging:
         ]
 
     def _explained(self, key: str, deadline: float) -> Judgement:
-        began = time.monotonic()
+        began = time.thread_time()
         search = self.searches[key]
         prefix = smallest_prefix(
             self.settled[key].operations, self.model, search, deadline=deadline
@@ -187,7 +189,7 @@ class _Judging:
             f" {len(self.by_key[key])} operations.",
             operations=prefix.operations,
             picture=as_text(picture),
-            seconds=time.monotonic() - began,
+            seconds=time.thread_time() - began,
             by="search",
             svg=as_svg(picture),
         )
