@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 from jepsen_lite.disks import capped
-from jepsen_lite.disks.machine import BROKEN_DISK, Disks
+from jepsen_lite.disks.machine import BROKEN_DISK, SWALLOW_FSYNC, Disks
 from jepsen_lite.disks.port import DAMAGE, FULL, LOSE_UNSYNCED, SLOW_FSYNC, Disk, DiskError
 from structlog.testing import capture_logs
+
+from tests.faults.disk_cases import Writer
 
 MEBIBYTE = 1 << 20
 
@@ -106,6 +108,36 @@ def test_a_broken_disk_is_asked_for_by_name(tmp_path: Path) -> None:
     """And what it is asked for must exist."""
     with pytest.raises(DiskError, match="is 'swallow'; it may be 'swallow_fsync', or not set"):
         Disks(tmp_path, environ={BROKEN_DISK: "swallow"})
+
+
+def test_a_broken_disk_loses_what_was_synced(tmp_path: Path) -> None:
+    """From its first write on, and only where it is asked for."""
+    kept = {}
+    for broken in ("", SWALLOW_FSYNC):
+        disks = Disks(tmp_path / (broken or "sound"), environ={BROKEN_DISK: broken})
+        try:
+            disk = disks.open("s1")
+            if LOSE_UNSYNCED not in disk.can:
+                pytest.skip(disks.missing[LOSE_UNSYNCED])
+            (disk.directory / "file").write_bytes(b"old")
+            with Writer(disk) as writer:
+                writer.do("file = os.open('file', os.O_WRONLY)")
+                writer.do("os.fsync(file); os.write(file, b'new'); os.fsync(file)")
+                writer.kill()
+            told = disk.crash(random.Random(0))
+            kept[broken] = (disk.directory / "file").read_bytes(), told
+        finally:
+            disks.close()
+    assert kept[""] == (b"new", "nothing was lost (0 unsynced writes had reached the disk)")
+    assert "syncs that were swallowed lost" in kept[SWALLOW_FSYNC][1]
+
+
+def test_a_directory_that_cannot_be_preloaded_is_told(tmp_path: Path) -> None:
+    """LD_PRELOAD takes blanks and colons for the end of a name."""
+    with capture_logs():
+        disks = Disks(tmp_path / "a b", environ={})
+    assert "has a blank or a colon" in disks.missing[LOSE_UNSYNCED]
+    disks.close()
 
 
 def test_another_preloaded_library_stays(tmp_path: Path) -> None:

@@ -170,7 +170,7 @@ class MachineDisk:
         if self.shim is None:
             raise DiskError(
                 f"syncs of {self.directory} can be neither slow nor lost: the shim could not be "
-                "built; install a C compiler"
+                "built, as the log says; install a C compiler"
             )
         return self.shim
 

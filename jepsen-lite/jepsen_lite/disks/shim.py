@@ -24,6 +24,11 @@ def build_shim(directory: Path) -> Path:
     folder = resources.files("jepsen_lite.disks")
     source = b"".join(folder.joinpath(name).read_bytes() for name in ("kept.c", "shim.c"))
     library = directory / f"disk-shim-{hashlib.sha256(source).hexdigest()[:12]}.so"
+    if any(character in str(library) for character in " :"):
+        raise DiskError(
+            f"{library} cannot be preloaded, because its name has a blank or a colon, so syncs can "
+            "be neither slow nor lost; choose another directory"
+        )
     if library.exists():
         return library
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
