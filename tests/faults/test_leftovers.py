@@ -15,6 +15,7 @@ import pytest
 from jepsen_lite.cluster import leftovers
 from jepsen_lite.disks import capped
 from jepsen_lite.disks.port import DiskError
+from jepsen_lite.network.namespaces import interface_prefix, obstacle
 
 from coord.cli.processes import MARK, marked
 
@@ -64,16 +65,18 @@ def start_run(directory: Path, how: str) -> tuple[subprocess.Popen[str], str]:
 def test_the_end_of_the_suite_ends_everything(tmp_path: Path, number: int) -> None:
     """Ctrl-C, SIGTERM, kill -9, and 0 for an exception: processes, namespaces and mounts go."""
     suite, mark = start_run(tmp_path, "wait" if number else "raise")
+    interfaces = f"{interface_prefix(mark)}*"
     with suite:
         if number:
             assert len(marked(mark)) >= 3
+            in_namespaces = any(Path("/sys/class/net").glob(interfaces))
+            assert in_namespaces == (not obstacle())
             suite.send_signal(number)
         suite.wait(60)
     assert suite.returncode != 0
     until("processes to end", lambda: not marked(mark))
     until("mounts to go", lambda: not leftovers.mounts(mark))
-    interfaces = f"jl{suite.pid % 10**7}-"
-    until("interfaces to go", lambda: not any(Path("/sys/class/net").glob(f"{interfaces}*")))
+    until("interfaces to go", lambda: not any(Path("/sys/class/net").glob(interfaces)))
 
 
 @pytest.fixture

@@ -6,12 +6,18 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from jepsen_lite.cluster.leftovers import new_mark
 from jepsen_lite.cluster.parties import PARTY, party_number
-from jepsen_lite.network.owners import Owners, socket_inode
+from jepsen_lite.network.owners import (
+    Address,
+    Owners,
+    inode_by_netlink,
+    inode_in_table,
+    socket_inode,
+)
 
 from coord.cli.processes import MARK
 
@@ -58,8 +64,18 @@ def test_a_connection_belongs_to_the_party_whose_descendant_opened_it(
             assert owners.party(theirs, accepted.getsockname()) is None
 
 
-def test_there_is_no_inode_of_a_connection_that_never_was() -> None:
-    assert socket_inode(("127.9.9.9", 1), ("127.9.9.9", 2)) == 0
+@pytest.mark.parametrize("look", [socket_inode, inode_by_netlink, inode_in_table])
+def test_both_ways_find_the_inode_of_a_socket(
+    listener: socket.socket, look: Callable[[Address, Address], int]
+) -> None:
+    """Of the end that is asked for; 0 for a connection that never was."""
+    with socket.create_connection(listener.getsockname()) as ours:
+        accepted, theirs = listener.accept()
+        with accepted:
+            here = accepted.getsockname()
+            assert look(theirs, here) == os.fstat(ours.fileno()).st_ino
+            assert look(here, theirs) == os.fstat(accepted.fileno()).st_ino
+    assert look(("127.9.9.9", 1), ("127.9.9.9", 2)) == 0
 
 
 @pytest.mark.parametrize("name", ["s0", "s100", "h0", "h100", "x1", "s01", "", "client"])

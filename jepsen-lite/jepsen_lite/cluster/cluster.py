@@ -16,6 +16,8 @@ from subprocess import Popen
 from types import TracebackType
 from typing import Self
 
+import structlog
+
 from coord.cli import processes
 from coord.client import Client
 from coord.client.errors import CoordError
@@ -40,6 +42,9 @@ STOP_S = 10.0
 TASK_GRACE_S = 0.5
 ASK_S = 1.0
 POLL_S = 0.05
+
+
+log = structlog.get_logger()
 
 
 class ClusterFailed(Exception):
@@ -91,6 +96,7 @@ class Cluster:
         self.servers: dict[str, Server] = {}
         self.hosts: dict[str, Host] = {}
         self._counts = (servers, hosts)
+        self._tell = tell or log.warning
         self._devices = devices
         self._raft = dict(raft or {})
         self._snapshot_entries = snapshot_entries
@@ -128,7 +134,7 @@ class Cluster:
 
     async def leader(self, timeout_s: float = 10.0) -> str | None:
         """Who leads: of those that think they do, the one of the newest term. None when nobody does
-        within the time. Cuts between parties do not hide it."""
+        within the time. Cuts between servers do not hide it; see `views`."""
         deadline = time.monotonic() + timeout_s
         while True:
             views = await self.views()
@@ -140,7 +146,8 @@ class Cluster:
             await asyncio.sleep(POLL_S)
 
     async def views(self) -> dict[str, ClusterView]:
-        """The cluster as each server sees it that runs and answers at once."""
+        """The cluster as each server sees it that runs and answers at once. Past the proxy; but
+        with namespaces a cut of `clients` from a server hides that server from here as well."""
         asked = [server for server in self.servers.values() if server.running]
         views = await asyncio.gather(*(_view(server.direct_url, stale=True) for server in asked))
         return {
@@ -212,6 +219,8 @@ class Cluster:
         await asyncio.to_thread(self._end)
 
     def _open(self) -> None:
+        for found in leftovers.sweep():
+            self._tell(f"ended what a run left that crashed: {found.what}")
         leftovers.sign(self.directory, self.mark)
         self._guard = leftovers.start_guard(self.mark)
         self.disks = Disks(self.directory / "disks")

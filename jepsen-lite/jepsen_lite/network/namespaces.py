@@ -163,7 +163,7 @@ class Namespaces:
         assert self._router is not None
         address, router = self.subnet.address(party), self.subnet.router
         # Interface names have 15 characters at most, and this machine's are shared with others.
-        ours, theirs = f"jl{os.getpid() % 10**7}-{party_number(party)}", _router_end(party)
+        ours, theirs = f"{interface_prefix(self._mark)}{party_number(party)}", _router_end(party)
         inside = _inside(holder.pid) if holder else ()
         to_party = ("netns", str(holder.pid)) if holder else ()
         to_router = ("netns", str(self._router.pid))
@@ -217,6 +217,11 @@ _LOOSE = tuple(
     for which in ("all", "default")
     for name in ("route_localnet=1", "rp_filter=0")
 )
+
+
+def interface_prefix(mark: str) -> str:
+    """How the names of a run's interfaces begin."""
+    return f"jl{mark.rpartition('.')[2][-8:]}-"
 
 
 def _inside(pid: int) -> tuple[str, ...]:
