@@ -9,7 +9,7 @@ import pytest
 from jepsen_lite.judge import replay as replaying
 from jepsen_lite.judge import truth
 from jepsen_lite.judge.exported import ExportedLog
-from jepsen_lite.judge.lives import Life, Shard, TruthDamaged, read_lives
+from jepsen_lite.judge.lives import Life, Shard, Thaw, TruthDamaged, read_lives
 from jepsen_lite.judge.replay import replay
 from jepsen_lite.judge.truth import every_job_with, judge_ends, judge_truth
 from jepsen_lite.judge.verdict import Verdict
@@ -189,6 +189,29 @@ def test_an_exclusive_task_that_outlives_the_placement_of_its_successor_is_found
     old.last_wall_ns = (placed_ms + STEP_MS // 2) * MS
     assert story.judge(true_clocks=False) == {}
     assert story.judge(true_clocks=True) == {truth.EXCLUSIVE: VIOLATION}
+
+
+def test_an_exclusive_task_on_a_machine_that_stood_still_is_given_a_moment() -> None:
+    """It stood still before its successor began, and was ended soon after it went on: nobody there
+    could do better. What lives on is found, and what stood still on a machine that did not."""
+    story = Story(exclusive=True)
+    old, new = story.of(1)[0], story.of(2)[0]
+    thaw = Thaw(new.first_ns + 3_000 * MS, 4_000 * MS)
+    old.thaws.append(thaw)
+    old.devices = ()
+    old.last_ns = old.last_wall_ns = thaw.at_ns + 100 * MS
+    new.last_ns = old.last_ns + MS
+
+    def judge(*frozen_hosts: str) -> dict[str, Verdict]:
+        return verdicts(
+            judge_truth(story.lives, story.made.log(), true_clocks=True, frozen_hosts=frozen_hosts)
+        )
+
+    assert judge(old.host) == {}
+    assert judge() == {truth.EXCLUSIVE: VIOLATION}
+    old.last_ns = old.last_wall_ns = thaw.at_ns + truth.THAW_NS + MS
+    new.last_ns = old.last_ns + MS
+    assert judge(old.host) == {truth.EXCLUSIVE: VIOLATION}
 
 
 def test_a_task_that_is_not_exclusive_may_outlive_its_replacement(story: Story) -> None:
@@ -377,6 +400,7 @@ def test_a_diary_is_read_up_to_where_a_kill_cut_it_off(tmp_path: Path) -> None:
         line("restored", 6, step=4, path="/r", digest="r"),
         line("saving", 7, **about),
         line("saved", 8, **about),
+        line("thawed", 8, silent_ns=4),
         line("alive", 9, step=11),
         line("ending", 10, code=0, step=11, done=True)[:-9],
     ]
@@ -387,6 +411,7 @@ def test_a_diary_is_read_up_to_where_a_kill_cut_it_off(tmp_path: Path) -> None:
     assert (life.first_ns, life.last_ns, life.code, life.devices) == (5, 9, None, (1,))
     assert life.restored == Shard("/r", 4, "r")
     assert life.written == life.recorded == [Shard(PATH, 10, "d")]
+    assert life.thaws == [Thaw(8, 4)]
     assert (life.seat, life.job, life.restore_step) == ("job/trainer/0", "job", 4)
 
 

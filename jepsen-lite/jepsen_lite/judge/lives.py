@@ -32,6 +32,7 @@ class Line(msgspec.Struct, gc=False):
     code: int = 0
     done: bool = False
     why: str = ""
+    silent_ns: int = 0
 
 
 class Shard(msgspec.Struct, frozen=True):
@@ -40,6 +41,13 @@ class Shard(msgspec.Struct, frozen=True):
     path: str
     step: int
     digest: str
+
+
+class Thaw(msgspec.Struct, frozen=True):
+    """The process noticed that it, or its whole machine, had stood still for `silent_ns`."""
+
+    at_ns: int
+    silent_ns: int
 
 
 class Life(msgspec.Struct):
@@ -72,6 +80,15 @@ class Life(msgspec.Struct):
     """With what it was about to exit; None when it was killed before that."""
     done: bool = False
     """It had come to its last step."""
+    thaws: list[Thaw] = []
+
+    def thawed_late(self, since_ns: int, within_ns: int) -> bool:
+        """Whether it stood still at `since_ns` already, and ended within so long after it went on
+        again."""
+        return any(
+            thaw.at_ns - thaw.silent_ns <= since_ns and self.last_ns <= thaw.at_ns + within_ns
+            for thaw in self.thaws
+        )
 
     @property
     def seat(self) -> str:
@@ -149,6 +166,8 @@ def _take(life: Life, line: Line) -> None:
         life.restored = shard
     elif line.what == "restore_failed":
         life.trouble = line.why
+    elif line.what == "thawed":
+        life.thaws.append(Thaw(line.at_ns, line.silent_ns))
     elif line.what == "ending":
         life.code = line.code
         life.done = line.done

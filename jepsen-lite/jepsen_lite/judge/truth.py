@@ -7,7 +7,7 @@ living on a host that is cut off while its successor runs elsewhere.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import combinations
 
 import msgspec
@@ -36,6 +36,9 @@ AGREED = "when all is quiet, what lives is what the state says runs"
 
 CLOCK_SLACK_NS = 5_000_000
 """Wall clocks are compared only within one machine; they are recorded in milliseconds."""
+
+THAW_NS = 2_000_000_000
+"""For agent or keeper to end what stood still with them."""
 
 
 class Story(msgspec.Struct):
@@ -67,11 +70,13 @@ def judge_truth(
     traced: Callable[[str], bool] = lambda job: True,
     true_clocks: bool = False,
     alive: Iterable[Life] | None = None,
+    frozen_hosts: Collection[str] = (),
 ) -> list[Judgement]:
     """`traced` says of which jobs every process writes a diary. `true_clocks`: no server's clock
     was skewed, and all ran on this machine. `alive`: those that were seen alive when all was quiet
     and the log was exported, to be compared with `state`, that at the end of the log; either is
-    None when nobody looked."""
+    None when nobody looked. `frozen_hosts` were stopped whole and went on: nothing on such a host
+    can end an exclusive task in time, and it is given THAW_NS from its going on."""
     story = read_story(log, traced)
     runs: dict[str, list[Life]] = defaultdict(list)
     for life in lives:
@@ -80,10 +85,11 @@ def judge_truth(
     commits = f"{len(story.commits)} commits"
     starts = f"{len(story.started)} starts"
     ends = f"{len(story.succeeded)} gangs"
+    two_exclusive = _two_exclusive(lives, story, true_clocks, frozen_hosts)
     found = [
         judged(ONE_OWNER, _two_owners(lives), looked_at=processes),
         judged(ONE_RUN, _two_runs(runs), looked_at=processes),
-        judged(EXCLUSIVE, _two_exclusive(lives, story, true_clocks), looked_at=processes),
+        judged(EXCLUSIVE, two_exclusive, looked_at=processes),
         judged(STARTED, _not_started(story, runs), looked_at=starts),
         judged(SAVED, _not_written(story, runs), looked_at=shards),
         judged(KEPT, _not_kept(story, lives, traced, log), looked_at=processes),
@@ -138,7 +144,7 @@ def _job_of(task: str, traced: Callable[[str], bool]) -> bool:
 
 def _two_owners(lives: Sequence[Life]) -> Iterator[Finding]:
     owners: dict[tuple[str, str, int], list[Life]] = defaultdict(list)
-    for life in sorted(lives, key=lambda life: life.first_ns):
+    for life in sorted(lives, key=_beginning):
         for device in life.devices:
             others = owners[life.boot, life.host, device]
             for other in others:
@@ -159,14 +165,17 @@ def _two_runs(runs: dict[str, list[Life]]) -> Iterator[Finding]:
                 yield Finding(f"started twice: {one} and {other}")
 
 
-def _two_exclusive(lives: Sequence[Life], story: Story, true_clocks: bool) -> Iterator[Finding]:
+def _two_exclusive(
+    lives: Sequence[Life], story: Story, true_clocks: bool, frozen_hosts: Collection[str]
+) -> Iterator[Finding]:
     seats: dict[str, list[Life]] = defaultdict(list)
     for life in lives:
         if tuple(life.seat.split("/")[:2]) in story.exclusive:
             seats[life.seat].append(life)
     for of_seat in seats.values():
-        for one, other in combinations(of_seat, 2):
-            if one.overlaps(other):
+        for one, other in combinations(sorted(of_seat, key=_beginning), 2):
+            frozen = one.host in frozen_hosts and one.thawed_late(other.first_ns, THAW_NS)
+            if one.overlaps(other) and not frozen:
                 yield Finding(f"both lived: {_together(one, other)}")
     if not true_clocks:
         return
@@ -174,11 +183,17 @@ def _two_exclusive(lives: Sequence[Life], story: Story, true_clocks: bool) -> It
         for task in placement.placements:
             for life in seats.get(task.task.rpartition("#")[0], ()):
                 late_ns = life.last_wall_ns - wall_ms * 1_000_000
-                if life.generation < generation and late_ns > CLOCK_SLACK_NS:
+                placed_ns = life.last_ns - late_ns
+                frozen = life.host in frozen_hosts and life.thawed_late(placed_ns, THAW_NS)
+                if life.generation < generation and late_ns > CLOCK_SLACK_NS and not frozen:
                     yield Finding(
                         f"{life} lived {late_ns / 1e6:.0f} ms after generation {generation} of "
                         f"{gang} was placed at index {index}"
                     )
+
+
+def _beginning(life: Life) -> int:
+    return life.first_ns
 
 
 def _together(one: Life, other: Life) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -10,9 +11,15 @@ from pathlib import Path
 import msgspec
 
 from coord.client import Client, CoordError, Unavailable
+from coord.store.incident import IncidentError
 from jepsen_lite.history.journal import History
 from jepsen_lite.judge.agreement import Sighting, judge_agreement
-from jepsen_lite.judge.exported import judge_exported, judge_order, read_exported
+from jepsen_lite.judge.exported import (
+    ExportedLog,
+    judge_exported,
+    judge_order,
+    read_exported,
+)
 from jepsen_lite.judge.lives import Life, read_lives
 from jepsen_lite.judge.replay import replay
 from jepsen_lite.judge.truth import every_job_with, judge_ends, judge_truth
@@ -22,8 +29,12 @@ from jepsen_lite.workloads.asking import wait_for
 from jepsen_lite.workloads.port import Context, Evidence
 
 LOOK_TIMEOUT_S = 3.0
-EXPORT_TIMEOUT_S = 120.0
+EXPORT_TIMEOUT_S = 60.0
+EXPORT_PAUSE_S = 10.0
+"""The longest pause within an export."""
 POLL_S = 0.25
+FREEZING = ("pause-host",)
+"""Nemeses that stop whole machines and let them go on."""
 
 
 def judge_common(evidence: Evidence, ending: str = "") -> list[Judgement]:
@@ -44,6 +55,7 @@ def judge_common(evidence: Evidence, ending: str = "") -> list[Judgement]:
             traced=every_job_with(evidence.truth, evidence.log),
             true_clocks=evidence.true_clocks,
             alive=evidence.alive,
+            frozen_hosts=evidence.frozen_hosts,
         ),
         *judge_agreement(
             evidence.sightings,
@@ -104,19 +116,33 @@ async def look_around(ctx: Context, patience_s: float = 30.0) -> Final:
     return final
 
 
-async def export(ctx: Context, path: Path, patience_s: float = EXPORT_TIMEOUT_S) -> None:
-    """The whole log as an incident file. Raises Unavailable."""
+async def export(ctx: Context, path: Path, patience_s: float = EXPORT_TIMEOUT_S) -> ExportedLog:
+    """The log as an incident file, of the server that has kept most of it: one that joined late has
+    not all. Raises Unavailable when no server gives one in time."""
     deadline_s = time.monotonic() + patience_s
-    while True:
-        async with ctx.open_client("export") as client:
-            with path.open("wb") as file:
-                try:
-                    await client.export_incident(file)
-                    return
-                except Unavailable:
-                    if time.monotonic() > deadline_s:
-                        raise
-        await wait_for(ctx.never, POLL_S)
+    best: ExportedLog | None = None
+    part = path.with_suffix(".part")
+    while best is None:
+        for url in ctx.cluster.urls:
+            try:
+                # A new client each time, as in `sight`.
+                async with Client([url], actor="export", timeout_s=EXPORT_PAUSE_S) as client:
+                    with part.open("wb") as file:
+                        await client.export_incident(file)
+                found = await asyncio.to_thread(read_exported, part)
+            except (CoordError, IncidentError) as error:
+                trouble: Exception = error
+                continue
+            if best is None or found.start_index < best.start_index:
+                best = found
+                part.replace(path)
+            if best.start_index == 1:
+                return best
+        if best is None:
+            if time.monotonic() > deadline_s:
+                raise Unavailable(f"no server exports its log: {trouble}") from trouble
+            await wait_for(ctx.never, POLL_S)
+    return best
 
 
 async def gather(
@@ -129,12 +155,11 @@ async def gather(
     """Everything there is to judge, once the workload has settled and while the cluster runs.
     `sightings` are those of the run."""
     final = await look_around(ctx)
-    path = ctx.directory / "incident.log"
-    await export(ctx, path)
-    lives = read_lives(ctx.truth)
+    log = await export(ctx, ctx.directory / "incident.log")
+    lives = await asyncio.to_thread(read_lives, ctx.truth)
     return Evidence(
         history=history,
-        log=read_exported(path),
+        log=log,
         sightings=[*sightings, *final.sightings],
         nodes=final.nodes,
         quiet_index=final.quiet_index,
@@ -143,6 +168,12 @@ async def gather(
         alive=[life for life in lives if is_alive(life)],
         watched=[read_watched(each) for each in sorted(ctx.directory.glob("watches/*.jsonl"))],
         true_clocks=true_clocks,
+        frozen_hosts=frozenset(
+            target
+            for fault in history.faults
+            if fault.nemesis in FREEZING
+            for target in fault.targets
+        ),
     )
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
-import shutil
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, cast
@@ -16,17 +14,19 @@ from jepsen_lite.judge.findings import Finding, judged
 from jepsen_lite.judge.verdict import Judgement
 from jepsen_lite.workloads.asking import Answer, Asker, Pace, wait_for
 from jepsen_lite.workloads.judging import judge_common
-from jepsen_lite.workloads.port import Context, Evidence, GrowingCluster, JoiningServer
+from jepsen_lite.workloads.port import Context, Evidence, GrowingCluster
 from jepsen_lite.workloads.quiet import POLL_S
 
 WRITERS = 3
 MOST_ADDED = 2
-"""Servers beside those that were there at first. One that was removed joins again, empty."""
-CHANGE_PERIOD_S = 1.0
+"""Servers beside those that were there at first, at any one time."""
+MOST_STARTED = 60
+"""In a whole run: a cluster has so many numbers to give, and each is used once."""
+CHANGE_PERIOD_S = 1.5
 """Between two requests for a change, on average: each is a matter of elections and snapshots."""
 SETTLE_S = 60.0
 KEY = "members"
-AS_ASKED = "members are those that were there, or were added, and were not removed"
+AS_ASKED = "a server that was added is a member until it is removed"
 
 
 class Members:
@@ -39,10 +39,9 @@ class Members:
 
     def __init__(self) -> None:
         self._first: list[int] = []
-        self._added: dict[int, JoiningServer] = {}
-        """By node: those started by us that are members, or may be."""
-        self._idle: list[JoiningServer] = []
-        """Those that are certainly none, and do not run."""
+        self._added: list[int] = []
+        """Servers started by us that are members, or may be."""
+        self._started = 0
 
     async def prepare(self, ctx: Context) -> None:
         async with Asker(ctx, self.name, self.clients) as asker:
@@ -66,7 +65,7 @@ class Members:
         deadline_s = time.monotonic() + SETTLE_S
         async with Asker(ctx, self.name, self.clients + 1) as asker:
             while self._added and time.monotonic() < deadline_s:
-                await self._remove(asker, next(iter(self._added)))
+                await self._remove(ctx, asker, self._added[0])
                 await wait_for(ctx.never, POLL_S)
             while await self._look(asker) is None and time.monotonic() < deadline_s:
                 await wait_for(ctx.never, POLL_S)
@@ -76,7 +75,7 @@ class Members:
 
     async def _change(self, ctx: Context, asker: Asker, rng: random.Random) -> None:
         weights = {
-            "add": 4 if len(self._added) < MOST_ADDED else 0,
+            "add": 4 if len(self._added) < MOST_ADDED and self._started < MOST_STARTED else 0,
             "remove": 3 if self._added else 0,
             "transfer": 3,
             "snapshot": 1,
@@ -86,7 +85,7 @@ class Members:
         if what == "add":
             await self._add(ctx, asker)
         elif what == "remove":
-            await self._remove(asker, rng.choice(list(self._added)))
+            await self._remove(ctx, asker, rng.choice(self._added))
         elif what == "transfer":
             node = rng.choice((0, *self._first, *self._added))
             await _ask(asker, what, node, lambda: asker.client.transfer(node))
@@ -96,12 +95,9 @@ class Members:
             await self._look(asker)
 
     async def _add(self, ctx: Context, asker: Asker) -> None:
-        if self._idle:
-            server = self._idle.pop()
-            await asyncio.to_thread(_start_empty, server)
-        else:
-            cluster = cast(GrowingCluster, ctx.cluster)
-            server = await asyncio.to_thread(cluster.add_server)
+        cluster = cast(GrowingCluster, ctx.cluster)
+        server = await cluster.join_server()
+        self._started += 1
         operation = await _ask(
             asker,
             "add",
@@ -109,21 +105,15 @@ class Members:
             lambda: asker.client.add_member(server.node, server.peer_address, server.api_address),
         )
         if _has_effect(operation) or operation.outcome is Outcome.INFO:
-            self._added[server.node] = server
+            self._added.append(server.node)
         else:
-            await asyncio.to_thread(server.kill)
-            self._idle.append(server)
+            await cluster.end_server(server.node)
 
-    async def _remove(self, asker: Asker, node: int) -> None:
+    async def _remove(self, ctx: Context, asker: Asker, node: int) -> None:
         operation = await _ask(asker, "remove", node, lambda: asker.client.remove_member(node))
-        if _has_effect(operation):
-            server = self._added.pop(node)
-            await asyncio.to_thread(server.kill)
-            self._idle.append(server)
-        elif operation.result == "unknown_node":
-            # A request in doubt did it, or one to add it never came: it may come yet, and must not
-            # find a server that has forgotten.
-            await asyncio.to_thread(self._added.pop(node).kill)
+        if _has_effect(operation) or operation.result == "unknown_node":
+            self._added.remove(node)
+            await cast(GrowingCluster, ctx.cluster).end_server(node)
         elif operation.note.startswith("NotDone"):
             # It leads, and cannot be removed before it has handed over.
             to = self._first[0]
@@ -149,16 +139,6 @@ async def _ask(
     return await asker.record(KEY, action, ask, argument)
 
 
-def _start_empty(server: JoiningServer) -> None:
-    """As `coord.store.ports.REJOIN` says: with nothing of what it knew as a member."""
-    for path in server.data.iterdir():
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
-    server.start()
-
-
 async def _note(asker: Asker, key: str) -> None:
     await asker.write(key, "note", lambda token: NoteAdded(asker.name, key, token))
 
@@ -169,7 +149,8 @@ def _has_effect(operation: Operation) -> bool:
 
 def judge_members(operations: Iterable[Operation]) -> Judgement:
     """What was seen of the members, against what was asked. Changes are asked for one at a time, so
-    each look shows exactly what was done before it, but for changes in doubt."""
+    each look shows exactly what was done before it, but for changes in doubt. Of servers that this
+    workload did not add nothing is said: a nemesis may have done so."""
     asked = [each for each in operations if each.key == KEY and each.completed_ns]
     looked_at = f"{len(asked)} operations"
     return judged(AS_ASKED, _unlike(sorted(asked, key=_invocation)), looked_at=looked_at)
@@ -180,22 +161,21 @@ def _invocation(operation: Operation) -> int:
 
 
 def _unlike(asked: list[Operation]) -> Iterator[Finding]:
-    members: set[int] | None = None
+    ours = {each.argument for each in asked if each.action == "add"}
+    members: set[int] = set()
     doubtful: dict[int, str] = {}
     """Nodes of which a change may have happened, or may happen yet: which."""
     for each in asked:
         if each.action == "read" and each.outcome is Outcome.OK:
-            seen = set(each.result)
-            if members is None:
-                members = seen
-            elif seen - set(doubtful) != members - set(doubtful):
+            seen = ours & set(each.result)
+            if seen - set(doubtful) != members - set(doubtful):
                 doubt = f", {sorted(doubtful)} being in doubt" if doubtful else ""
                 yield Finding(
-                    f"{named(each)} saw {sorted(seen)}; by what was acknowledged the members are "
-                    f"{sorted(members)}{doubt}",
+                    f"{named(each)} saw {sorted(each.result)}; of those that were added, by what "
+                    f"was acknowledged, {sorted(members) or 'none'} are members{doubt}",
                     (each,),
                 )
-        elif members is not None and each.action in ("add", "remove"):
+        elif each.action in ("add", "remove"):
             _changed(each, members, doubtful)
 
 

@@ -23,7 +23,7 @@ CALL_TIMEOUT_S = 5.0
 
 
 class JoiningServer(Protocol):
-    """A server that is, or may become, a member. Addresses are `host:port`."""
+    """A server that runs and is, or may become, a member. Addresses are `host:port`."""
 
     @property
     def node(self) -> int: ...
@@ -33,17 +33,6 @@ class JoiningServer(Protocol):
 
     @property
     def api_address(self) -> str: ...
-
-    @property
-    def data(self) -> Path:
-        """The directory that it keeps its log in."""
-        ...
-
-    def start(self) -> None: ...
-
-    def kill(self) -> None:
-        """It is gone on return."""
-        ...
 
 
 class ClusterPort(Protocol):
@@ -58,8 +47,12 @@ class ClusterPort(Protocol):
 class GrowingCluster(ClusterPort, Protocol):
     """One that can be given servers: what has "join" can."""
 
-    def add_server(self) -> JoiningServer:
-        """Start one more server, empty, that waits to be made a member."""
+    async def join_server(self) -> JoiningServer:
+        """Start one more server, empty, under a new number, that waits to be made a member."""
+        ...
+
+    async def end_server(self, node: int) -> None:
+        """End a server that is a member no longer, or never became one; its data goes with it."""
         ...
 
 
@@ -123,6 +116,8 @@ class Evidence(msgspec.Struct):
     alive: Sequence[Life] | None = None
     """Those that lived when all was quiet; None when nobody looked."""
     watched: Sequence[Watched] = ()
+    frozen_hosts: frozenset[str] = frozenset()
+    """Machines that were stopped whole for a while, agent, keeper and tasks."""
     true_clocks: bool = False
     """No server's clock was skewed, and all ran on one machine."""
 

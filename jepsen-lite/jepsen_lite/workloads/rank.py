@@ -9,7 +9,8 @@ written stays when the process is killed. `judge.truth` reads it.
 Lines have `what`, `at_ns` (CLOCK_MONOTONIC of this machine), `wall_ns`, and who writes; `began` has
 where it restored from as well. The others: `restored` and `restore_failed`; `alive`, after each
 step; `saving` before and `saved` or `not_saved` after a checkpoint; `asked` when told to stop;
-`ending`, with the exit code, as the very last thing.
+`thawed`, when the process finds that it stood still; `ending`, with the exit code, as the very last
+thing.
 """
 
 from __future__ import annotations
@@ -20,12 +21,16 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 from coord import worker
 
+TICK_S = 0.05
+STOOD_STILL_S = 1.0
+"""A longer time between two ticks is no matter of a busy machine."""
 PADDING_BYTES = 256
 """A shard has that much beside what it says about its writer."""
 
@@ -53,6 +58,16 @@ class Diary:
         times = {"what": what, "at_ns": time.monotonic_ns(), "wall_ns": time.time_ns()}
         os.write(self._file, json.dumps({**times, **self.identity, **more}).encode() + b"\n")
 
+    def watch_for_standstill(self) -> None:
+        """Never returns: for a thread of its own."""
+        last_ns = time.monotonic_ns()
+        while True:
+            time.sleep(TICK_S)
+            now_ns = time.monotonic_ns()
+            if now_ns - last_ns > STOOD_STILL_S * 1e9:
+                self.write("thawed", silent_ns=now_ns - last_ns)
+            last_ns = now_ns
+
 
 class Rank:
     """One life: restore, step, save, leave."""
@@ -76,6 +91,7 @@ class Rank:
             signal.signal(signal.SIGTERM, lambda *_: self._diary.write("asked", by="signal"))
         else:
             worker.install_sigterm_flag()
+        threading.Thread(target=self._diary.watch_for_standstill, daemon=True).start()
         code = 0 if self._restore() else 2
         if code == 0:
             self._train()

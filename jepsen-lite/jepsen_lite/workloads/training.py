@@ -19,7 +19,7 @@ STEP_MS = 20
 SAVE_EVERY = 15
 """Steps from one checkpoint to the next."""
 STEPS = (150, 500)
-"""A gang's whole life is drawn from this range."""
+"""The length of a gang's life is drawn from this range."""
 MOST_RANKS = 3
 CANCEL_SHARE = 0.01
 RESIZE_SHARE = 0.03
@@ -34,6 +34,9 @@ class Training:
     line = "Gangs of ranks that step, save checkpoints, are resized, and write down what they did."
     needs: frozenset[str] = frozenset({"agents"})
     clients = 3
+
+    def __init__(self, steps: tuple[int, int] = STEPS) -> None:
+        self._steps = steps
 
     async def prepare(self, ctx: Context) -> None:
         ctx.truth.mkdir(parents=True, exist_ok=True)
@@ -66,7 +69,7 @@ class Training:
         """The job's name; empty when it is certain that there is none."""
         name = asker.token()
         ranks = rng.randint(1, MOST_RANKS)
-        steps = rng.randint(*STEPS)
+        steps = rng.randint(*self._steps)
         exclusive = rng.random() < 0.5
 
         def event(token: str) -> JobSubmitted:

@@ -33,6 +33,8 @@ class Watcher:
         self._name = f"watches/{number}"
         self._rng = ctx.rng(self._name)
         self.next_index = 1
+        self._refused = 0
+        """Servers in a row that have not kept what comes next: one that joined late may not."""
         self.until = 0
         """Where it may end; 0: not known yet."""
 
@@ -52,7 +54,7 @@ class Watcher:
                 first += 1
             broke_off = ""
         except EventsGone as gone:
-            broke_off = str(gone)
+            broke_off = f"no server has kept what comes next: {gone}"
         except asyncio.CancelledError:
             # Cancelled with its end in view, it had its time and is judged by how far it came.
             broke_off = "" if self.until else "it was cancelled"
@@ -72,9 +74,14 @@ class Watcher:
                 name = type(entry.event).__name__
                 writer.seen(Seen(entry.index, recorded.digest, name, time.monotonic_ns()))
                 self.next_index = entry.index + 1
+                self._refused = 0
                 left -= 1
                 if self._is_done() or not left:
                     return
+        except EventsGone:
+            self._refused += 1
+            if self._refused >= 2 * len(self._ctx.cluster.urls):
+                raise
         except Unavailable:
             await wait_for(self._ctx.never, PAUSE_S)
 
