@@ -92,6 +92,12 @@ def test_processes_tell_the_truth() -> None:
         world.pass_time(10)
 
 
+def test_a_queue_for_one_host_is_given_time() -> None:
+    """Five of six hosts are drained or small, and the tasks of one job go there one by one."""
+    outcome = run(209876938797318, 300, twin=False)
+    assert outcome.property == ""
+
+
 def test_histories_differ_in_kind() -> None:
     """Seeds draw how much goes wrong, and how many machines there are."""
     worlds = [World(seed, twin=False) for seed in range(30)]

@@ -234,7 +234,8 @@ class World:
                 self.work()
 
     def calm_down(self, rounds: int = 240) -> None:
-        """Faults stop, agents obey, operators look: whatever fits must run to its end."""
+        """Faults stop, agents obey, operators look: whatever fits must run to its end. A queue for
+        the one host that is left takes up to three times as many rounds."""
         self.quiet = True
         for machine in self.machines.values():
             machine.connected = True
@@ -244,7 +245,9 @@ class World:
             machine.agent_up = True
             for process in machine.processes.values():
                 process.stubborn = process.stalled = False
-        for _ in range(rounds):
+        for number in range(3 * rounds):
+            if number >= rounds and not self.unmet():
+                return
             self.tick()
             self.agents()
             self.work()
