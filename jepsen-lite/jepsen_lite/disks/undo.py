@@ -103,7 +103,8 @@ def roll_back(data: Path, undo: Path, graves: Path, rng: random.Random) -> Loss:
     for inode in sorted(kept.keys() & where.keys(), key=lambda inode: where[inode]):
         changes = read_changes(kept[inode])
         if changes:
-            touched.append(where[inode].name)
+            if where[inode].parent != graves:
+                touched.append(where[inode].name)
             _crash_file(where[inode], changes, everything, rng, loss)
     loss.files = tuple(touched)
     loss.names = len(names) if everything else rng.randint(0, len(names))
