@@ -125,6 +125,7 @@ class Connection:
         self._reader = reader
         self._writers = [writer]
         self._task: asyncio.Task[None] | None = None
+        self._is_reset = False
         _write_through(writer)
 
     def direction(self, source: str, target: str) -> Direction | None:
@@ -136,8 +137,15 @@ class Connection:
 
     async def run(self, host: str, port: int) -> None:
         """Until both sides ended it, one broke it, or it is reset."""
+        self._task = asyncio.create_task(self._carry(host, port))
+        try:
+            await self._task
+        except asyncio.CancelledError:
+            if not self._is_reset:
+                raise
+
+    async def _carry(self, host: str, port: int) -> None:
         clean = False
-        self._task = asyncio.current_task()
         filling = asyncio.create_task(self.forth.fill(self._reader))
         try:
             if not await self._reachable():
@@ -201,6 +209,7 @@ class Connection:
             direction.delivered_bytes += len(half)
         self.abort()
         if self._task is not None:
+            self._is_reset = True
             self._task.cancel()
 
     def abort(self) -> None:

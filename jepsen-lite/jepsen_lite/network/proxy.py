@@ -127,6 +127,7 @@ async def serve(mark_name: str, mark: str, seed: int) -> None:
     while line := await commands.readline():
         answer = await proxy.obey(decoder.decode(line))
         _say(answer)
+    os._exit(0)  # Connections held by a cut need not end first.
 
 
 def _say(answer: Any) -> None:
@@ -140,8 +141,6 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     mark_name, mark, seed = sys.argv[1:]
     asyncio.run(serve(mark_name, mark, int(seed)))
-    sys.stdout.flush()
-    os._exit(0)  # Connections held by a cut need not end first.
 
 
 if __name__ == "__main__":
