@@ -57,7 +57,7 @@ class Register:
                 self.job = await self._make(asker, ctx)
                 self._asked = 0
                 if before and not self.users[before]:
-                    await self._retire(asker, before)
+                    await _cancel(asker, before)
         if self.job:
             self._asked += 1
             self.users[self.job] += 1
@@ -67,7 +67,7 @@ class Register:
         """No longer in use by this one; whoever leaves a former one last has it cancelled."""
         self.users[job] -= 1
         if not self.users[job] and job != self.job:
-            await self._retire(asker, job)
+            await _cancel(asker, job)
 
     async def _make(self, asker: Asker, ctx: Context) -> str:
         self._made += 1
@@ -76,9 +76,6 @@ class Register:
             "", "submit", lambda token: JobSubmitted(register_job(name, token, MOST), asker.name)
         )
         return name if operation.outcome is Outcome.OK else ""
-
-    async def _retire(self, asker: Asker, job: str) -> None:
-        await asker.write("", "cancel", lambda token: JobCancelRequested(job, asker.name, token))
 
 
 class Registers:
@@ -188,7 +185,7 @@ class Registers:
             view = await asker.client.host(host)
             if not view.drain:
                 return
-            await asker.write("", "undrain", lambda token: UndrainRequested(host, "", token))
+            await _undrain(asker, host)
         raise RuntimeError(
             f"host {host} is {view.drain} and {SETUP_TRIES} requests did not change it; see "
             f"`coordctl host show {host}`"
@@ -197,8 +194,16 @@ class Registers:
     async def _tidy(self, asker: Asker) -> None:
         """Leave nothing behind on a cluster that lives on."""
         for host in self._hosts:
-            await asker.write("", "undrain", lambda token: UndrainRequested(host, "", token))  # noqa: B023
+            await _undrain(asker, host)
         for register in self._registers:
-            job = register.job
-            if job:
-                await asker.write("", "cancel", lambda token: JobCancelRequested(job, "", token))  # noqa: B023
+            if register.job:
+                await _cancel(asker, register.job)
+
+
+async def _undrain(asker: Asker, host: str) -> None:
+    """Beside what is judged, as is `_cancel`: under no key."""
+    await asker.write("", "undrain", lambda token: UndrainRequested(host, asker.name, token))
+
+
+async def _cancel(asker: Asker, job: str) -> None:
+    await asker.write("", "cancel", lambda token: JobCancelRequested(job, asker.name, token))
