@@ -15,7 +15,7 @@ import msgspec
 from coord.core.state import State
 from coord.model.decisions import CheckpointCommitted, GangSucceeded, TasksPlaced, TasksStopping
 from coord.model.entities import FINISHED_JOB, TaskStatus
-from coord.model.events import JobSubmitted, ShardSaved, TaskStarted
+from coord.model.events import JobSubmitted, ShardSaved, TaskReaped, TaskStarted
 from coord.model.rejections import Rejection
 from jepsen_lite.judge.exported import ExportedLog
 from jepsen_lite.judge.findings import Finding, judged
@@ -26,6 +26,7 @@ ONE_OWNER = "a device has one live owner"
 ONE_RUN = "a run of a task is one process"
 EXCLUSIVE = "an exclusive task is gone before its successor is placed"
 STARTED = "a start that counts has happened"
+REAPED = "a task is reaped when no process of it is left, and never lives again"
 SAVED = "a shard that counts was written as it is told, by the generation that was placed"
 KEPT = "a shard that was told to be recorded is in the log"
 COMMITTED = "a committed checkpoint holds what every rank of its generation wrote"
@@ -51,6 +52,8 @@ class Story(msgspec.Struct):
     newest: dict[str, int] = {}
     """Gang to the generation placed last, while the log is read."""
     started: list[tuple[int, TaskStarted]] = []
+    reaped: dict[str, tuple[int, int]] = {}
+    """Task to the index that says so and the leader's clock in ms."""
     counted: dict[tuple[str, str], tuple[int, ShardSaved]] = {}
     """(task, path) to the shard that counts."""
     known: set[tuple[str, str, str]] = set()
@@ -91,6 +94,9 @@ def judge_truth(
         judged(ONE_RUN, _two_runs(runs), looked_at=processes),
         judged(EXCLUSIVE, two_exclusive, looked_at=processes),
         judged(STARTED, _not_started(story, runs), looked_at=starts),
+        judged(
+            REAPED, _not_gone(lives, story, true_clocks), looked_at=f"{len(story.reaped)} tasks"
+        ),
         judged(SAVED, _not_written(story, runs), looked_at=shards),
         judged(KEPT, _not_kept(story, lives, traced, log), looked_at=processes),
         judged(COMMITTED, _not_whole(story, runs, lives), looked_at=commits),
@@ -117,6 +123,8 @@ def read_story(log: ExportedLog, traced: Callable[[str], bool]) -> Story:
                 story.counted[event.task, event.path] = (index, event)
         elif isinstance(event, TaskStarted) and counts and _job_of(event.task, traced):
             story.started.append((index, event))
+        elif isinstance(event, TaskReaped) and counts:
+            story.reaped.setdefault(event.task, (index, record.entry.wall_ms))
         elif isinstance(event, JobSubmitted) and counts:
             roles = [role.name for role in event.spec.roles if role.exclusive]
             story.exclusive.update((event.spec.name, role) for role in roles)
@@ -213,6 +221,16 @@ def _not_started(story: Story, runs: dict[str, list[Life]]) -> Iterator[Finding]
             yield Finding(
                 f"index {index} says that {event.task} started on {event.host} with pid "
                 f"{event.pid}; in truth {truth}"
+            )
+
+
+def _not_gone(lives: Sequence[Life], story: Story, true_clocks: bool) -> Iterator[Finding]:
+    for life in lives if true_clocks else ():
+        index, wall_ms = story.reaped.get(life.task, (0, 0))
+        late_ns = life.last_wall_ns - wall_ms * 1_000_000
+        if index and late_ns > CLOCK_SLACK_NS:
+            yield Finding(
+                f"{life} lived {late_ns / 1e6:.0f} ms after index {index} said that it was reaped"
             )
 
 
