@@ -31,6 +31,8 @@ class Effect(msgspec.Struct, frozen=True):
     """The only state in which this could be answered so."""
     leads_to: Hashable = None
     """The state afterwards, if it changes anything."""
+    blind: bool = False
+    """It was answered and leads there from any state whatever."""
 
 
 UNKNOWN: Final = _Unknown.UNKNOWN
@@ -111,7 +113,7 @@ class Register:
         if action == "cas":
             expected, replacement = argument
             matches = state[0] == hashable(expected)
-            if result is UNKNOWN or result == matches:
+            if result is UNKNOWN or result is matches:
                 return (hashable(replacement),) if matches else state
             return None
         raise UnknownAction(self.name, action, self.actions)
@@ -123,7 +125,7 @@ class Register:
         if action == "read":
             return Effect(needs=(hashable(result),))
         if action == "write":
-            return Effect(leads_to=(hashable(argument),))
+            return Effect(leads_to=(hashable(argument),), blind=result is not UNKNOWN)
         if result is False:
             return Effect()
         expected, replacement = argument

@@ -7,8 +7,9 @@ wrong turns back at once: an unread value is written over only once.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Hashable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from itertools import accumulate
 from typing import Any
 
 from jepsen_lite.history.operation import Operation
@@ -30,19 +31,31 @@ class Needs:
     ) -> None:
         self._answered = answered
         self._opened = opened
-        self._needing: dict[Hashable, list[int]] = {}
-        self._making: dict[Hashable, list[int]] = {}
-        self._making_open: dict[Hashable, list[int]] = {}
-        for i, each in enumerate(answered):
-            said = effect(each.action, each.argument, each.result)
-            if said.needs is not None:
-                self._needing.setdefault(said.needs, []).append(i)
-            if said.leads_to is not None:
-                self._making.setdefault(said.leads_to, []).append(i)
-        for i, each in enumerate(opened):
-            said = effect(each.action, each.argument, UNKNOWN)
-            if said.leads_to is not None:
-                self._making_open.setdefault(said.leads_to, []).append(i)
+        said = [effect(each.action, each.argument, each.result) for each in answered]
+        asked = [effect(each.action, each.argument, UNKNOWN) for each in opened]
+        self._needing = _by_state(each.needs for each in said)
+        self._making = _by_state(each.leads_to for each in said)
+        self._making_open = _by_state(each.leads_to for each in asked)
+        self.blind = [each.blind for each in said]
+        self.idle = self._find_idle(said, asked)
+
+    def _find_idle(self, said: list[Effect], asked: list[Effect]) -> list[bool]:
+        answered = self._answered
+        reaches = _waiting(answered, said, self._opened, asked)
+        writes = [i for i, blind in enumerate(self.blind) if blind]
+        begins = [answered[i].invoked_ns for i in writes]
+        # The earliest end of the writes from each on: by then its predecessors are written over.
+        ends = [*accumulate((answered[i].completed_ns for i in reversed(writes)), min)][::-1]
+        idle = [False] * len(answered)
+        for i in writes:
+            each = answered[i]
+            after = bisect_right(begins, each.completed_ns)
+            until = ends[after] if after < len(ends) else NEVER
+            idle[i] = not any(
+                state in reaches and reaches[state].overlaps(each.invoked_ns, until)
+                for state in (said[i].leads_to, None)
+            )
+        return idle
 
     def unmet(self, state: Hashable, base: int, mask: int, used: int) -> bool:
         """Whether somebody needs this state, which is not the present one, and it cannot come back
@@ -77,9 +90,68 @@ class Needs:
         return any(self.unmet(state, 0, 0, 0) for state in self._needing if state != first)
 
 
+def worth_trying(
+    model: Model[Any], answered: Sequence[Operation], opened: list[Operation]
+) -> list[Operation]:
+    """Those without an answer of which somebody can have seen whether they happened."""
+    effect = getattr(model, "effect", None)
+    if effect is None:
+        return opened
+    said = [effect(each.action, each.argument, each.result) for each in answered]
+    asked = [effect(each.action, each.argument, UNKNOWN) for each in opened]
+    reaches = _waiting(answered, said, opened, asked)
+    return [
+        each
+        for each, that in zip(opened, asked, strict=True)
+        if any(
+            state in reaches and reaches[state].overlaps(each.invoked_ns, NEVER)
+            for state in (that.leads_to, None)
+        )
+    ]
+
+
 def needs_of(
     model: Model[Any], answered: Sequence[Operation], opened: Sequence[Operation]
 ) -> Needs | None:
     """None for a model whose answers say nothing about single states."""
     effect = getattr(model, "effect", None)
     return None if effect is None else Needs(effect, answered, opened)
+
+
+class _Reach:
+    """Spans of time, asked whether any of them touches another."""
+
+    def __init__(self, spans: list[tuple[int, int]]) -> None:
+        spans.sort()
+        self._begins = [begin for begin, _ in spans]
+        self._latest = [*accumulate((end for _, end in spans), max)]
+
+    def overlaps(self, begin: int, end: int) -> bool:
+        before = bisect_right(self._begins, end)
+        return before > 0 and self._latest[before - 1] >= begin
+
+
+def _waiting(
+    answered: Sequence[Operation],
+    said: list[Effect],
+    opened: Sequence[Operation],
+    asked: list[Effect],
+) -> dict[Hashable, _Reach]:
+    """When each state may be needed; None stands for any: what is neither blind nor needs a
+    single state, as a refusal or a change that was none if it had been so already, may need any."""
+    spans: dict[Hashable, list[tuple[int, int]]] = {}
+    for each, effect in zip(answered, said, strict=True):
+        if effect.needs is not None or not effect.blind:
+            spans.setdefault(effect.needs, []).append((each.invoked_ns, each.completed_ns))
+    for each, effect in zip(opened, asked, strict=True):
+        if effect.needs is not None or effect.leads_to is None:
+            spans.setdefault(effect.needs, []).append((each.invoked_ns, NEVER))
+    return {state: _Reach(its_spans) for state, its_spans in spans.items()}
+
+
+def _by_state(states: Iterable[Hashable]) -> dict[Hashable, list[int]]:
+    found: dict[Hashable, list[int]] = {}
+    for i, state in enumerate(states):
+        if state is not None:
+            found.setdefault(state, []).append(i)
+    return found

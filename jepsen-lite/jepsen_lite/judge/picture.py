@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from jepsen_lite.history.operation import Operation, Outcome
-from jepsen_lite.judge.models import Model, brief
+from jepsen_lite.judge.models import UNKNOWN, Model, brief
 from jepsen_lite.judge.prefix import Prefix
 
 WIDTH = 100
@@ -52,7 +52,7 @@ class Picture(msgspec.Struct):
 
 def draw(key: str, prefix: Prefix, model: Model[Any]) -> Picture:
     """Choose the operations that show why the prefix cannot be, and lay them out."""
-    shown, left_out = _choose(prefix)
+    shown, left_out = _choose(prefix, model)
     moments = sorted({moment for each in shown for moment in _moments(each)})
     edge_of = {moment: edge for edge, moment in enumerate(moments)}
     numbers = {each.number for each in shown}
@@ -150,7 +150,7 @@ def _bar(row: Row, y: int) -> Iterable[str]:
     yield f'<text x="{x + 5}" y="{y + 14}" class="told">{place}</text>'
 
 
-def _choose(prefix: Prefix) -> tuple[list[Operation], int]:
+def _choose(prefix: Prefix, model: Model[Any]) -> tuple[list[Operation], int]:
     """The culprit, what overlaps it, what was placed last, and who wrote what it saw; in order of
     invocation, and how many that overlap were left out."""
     culprit = prefix.culprit
@@ -165,7 +165,11 @@ def _choose(prefix: Prefix) -> tuple[list[Operation], int]:
         each
         for each in prefix.operations
         if each.number not in chosen
-        and (each.outcome is not Outcome.OK or each.completed_ns >= culprit.invoked_ns)
+        and (
+            each.completed_ns >= culprit.invoked_ns
+            if each.outcome is Outcome.OK
+            else not model.only_looks(each.action, UNKNOWN)
+        )
     ]
     # The latest, for what is open since long ago says least.
     left_out = max(len(overlapping) + len(chosen) - ROWS, 0)

@@ -15,6 +15,7 @@ What keeps it small:
   same only the eldest is tried. One that changes nothing, or whose effect the next step wipes out,
   need not have happened.
 - A state is not left while somebody needs it and it cannot come back in time: see `needs`.
+- A write that nobody can have seen goes along with the next one.
 - A model may know more once it has seen the answers: see `models.Knowing`.
 - Calls are tried in order of their log index, where they have one.
 
@@ -31,7 +32,7 @@ import msgspec
 
 from jepsen_lite.history.operation import Operation, Outcome
 from jepsen_lite.judge.models import UNKNOWN, Model, S, hashable, knowing
-from jepsen_lite.judge.needs import needs_of
+from jepsen_lite.judge.needs import needs_of, worth_trying
 
 FIRST_BUDGET = 2_000
 """Steps that each key gets in the first round; every later round gives twice as many."""
@@ -123,6 +124,7 @@ class Search(Generic[S]):
                 opened.append(operation)
         answered.sort(key=lambda each: (each.invoked_ns, each.number))
         opened.sort(key=lambda each: (each.invoked_ns, each.number))
+        opened = worth_trying(model, answered, opened)
         self._answered = answered
         self._opened = opened
         self._looks = [model.only_looks(each.action, each.result) for each in answered]
@@ -142,8 +144,8 @@ class Search(Generic[S]):
     def run(self, steps: int) -> bool | None:
         """Go on for so many steps: True, there is an order; False, there is none; None, not known
         yet."""
-        stack, trail, step, seen = self._stack, self._trail, self._step, self._seen
-        answered, opened, needs = self._answered, self._opened, self._needs
+        stack, step = self._stack, self._step
+        answered, opened = self._answered, self._opened
         while self.found is None and steps > 0:
             steps -= 1
             frame = stack[-1]
@@ -168,25 +170,43 @@ class Search(Generic[S]):
                 and step(frame.before, operation.action, operation.argument, result) == after
             ):
                 continue
-            base, mask = frame.base, frame.mask
-            if choice >= 0:
-                base, mask = _with(base, mask, choice)
-            if needs is not None and after != state and needs.unmet(state, base, mask, used):
-                continue
-            configuration = (base, mask, used, after)
-            if configuration in seen:
-                continue
-            if self._memory.left > 0:
-                self._memory.left -= 1
-                seen.add(configuration)
-            entered = _Frame(after, base, mask, used, len(trail))
-            self._place(choice)
-            if not self._settle(entered) and choice < 0:
-                entered.before = state
-            stack.append(entered)
-            if not self._left:
+            if self._enter(frame, choice, after, used) and not self._left:
                 self.found = True
         return self.found
+
+    def _enter(self, frame: _Frame[S], choice: int, after: S, used: int) -> bool:
+        """Place the choice and what goes along with it; False where that was seen before, or
+        is a dead end."""
+        base, mask, state = frame.base, frame.mask, frame.state
+        along = self._along(frame, choice)
+        for i in along:
+            if i >= 0:
+                base, mask = _with(base, mask, i)
+        needs = self._needs
+        if needs is not None and after != state and needs.unmet(state, base, mask, used):
+            return False
+        configuration = (base, mask, used, after)
+        if configuration in self._seen:
+            return False
+        if self._memory.left > 0:
+            self._memory.left -= 1
+            self._seen.add(configuration)
+        entered = _Frame(after, base, mask, used, len(self._trail))
+        for i in along:
+            self._place(i)
+        if not self._settle(entered) and choice < 0:
+            entered.before = state
+        self._stack.append(entered)
+        return True
+
+    def _along(self, frame: _Frame[S], choice: int) -> list[int]:
+        """What to place when this is chosen: before a blind write, whatever is idle
+        and may be next."""
+        needs = self._needs
+        if choice < 0 or needs is None or not needs.blind[choice]:
+            return [choice]
+        idle = needs.idle
+        return [*(i for i in frame.choices if i >= 0 and i != choice and idle[i]), choice]
 
     @property
     def stuck(self) -> Stuck:
