@@ -64,6 +64,8 @@ def test_a_server_that_does_not_catch_up_leaves_it_open(
     """It may only be slow; one that says nothing may be dead. Neither is agreement."""
     assert judge(sightings, made.log(), quiet_index=6) == {agreement.CAUGHT_UP: UNKNOWN}
     silent = [each for each in sightings if each.node != 3]
+    nobody = judge_agreement(sightings, made.log(), nodes=(), quiet_index=0)
+    assert verdicts(nobody) == {agreement.CAUGHT_UP: UNKNOWN}
     assert judge(silent, made.log()) == {agreement.CAUGHT_UP: UNKNOWN}
 
 

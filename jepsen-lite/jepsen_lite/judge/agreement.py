@@ -83,7 +83,10 @@ def _unlike_each_other(seen: list[Sighting]) -> Iterator[Finding]:
 
 
 def _behind(seen: list[Sighting], nodes: Iterable[int], quiet_index: int) -> Iterator[Finding]:
-    for node in nodes:
+    members = list(nodes)
+    if not members:
+        yield Finding("nobody said after healing who is a member", undecided=True)
+    for node in members:
         reached = max((each.index for each in seen if each.node == node), default=-1)
         if reached < 0:
             yield Finding(f"node {node} was not heard after healing", undecided=True)

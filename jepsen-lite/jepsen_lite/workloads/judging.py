@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from coord.client import Client, CoordError, Unavailable
+from coord.client.servers import base_url
 from coord.store.incident import IncidentError
 from jepsen_lite.history.journal import History
 from jepsen_lite.judge.agreement import Sighting, judge_agreement
@@ -100,15 +101,18 @@ async def look_around(ctx: Context, patience_s: float = 30.0) -> Final:
     so far. Members that do not come so far in time are left as they were last seen."""
     deadline_s = time.monotonic() + patience_s
     final = Final()
+    urls = dict.fromkeys(base_url(url) for url in ctx.cluster.urls)
+    scheme = next(iter(urls)).partition("://")[0]
     async with ctx.open_client("final look") as client:
         while not final.nodes and time.monotonic() < deadline_s:
-            with suppress(Unavailable):
+            with suppress(CoordError):
                 view = await client.cluster()
                 final.nodes = tuple(member.node for member in view.members)
                 final.quiet_index = view.applied_index
-        urls = [*ctx.cluster.urls, *(member.api_address for member in view.members)]
+                members = [member.api_address for member in view.members if member.api_address]
+                urls.update(dict.fromkeys(base_url(address, scheme) for address in members))
     while time.monotonic() < deadline_s:
-        final.sightings += await sight(list(dict.fromkeys(urls)))
+        final.sightings += await sight(list(urls))
         there = {each.node for each in final.sightings if each.index >= final.quiet_index}
         if there >= set(final.nodes):
             break
