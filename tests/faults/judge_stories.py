@@ -202,6 +202,8 @@ def small_history(rng: random.Random, model: Model[Any], size: int) -> list[Oper
             each.index = rng.randint(1, size)
         elif rng.random() < 0.1:
             each.index = rng.randint(0, size)
-        if rng.random() < 0.05:
-            each.outcome = Outcome.FAIL
+        if rng.random() < 0.3:
+            each.completed_ns += rng.randint(0, 80)
+        if rng.random() < 0.2:
+            each.outcome = rng.choice([Outcome.INFO, Outcome.INFO, Outcome.FAIL])
     return story.operations

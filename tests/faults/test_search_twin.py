@@ -78,7 +78,7 @@ def test_the_search_agrees_on_what_clients_of_a_lying_store_see(model: Model[Any
     """Histories that are almost right are the hard ones: both verdicts are well represented."""
     rng = random.Random(f"lies of a {model.name}")
     found = {True: 0, False: 0}
-    for _ in range(400):
+    for _ in range(1_500):
         operations = small_history(rng, model, rng.randint(2, 6))
         expected = has_an_order(operations, model)
         assert searched(operations, model) is expected, operations
