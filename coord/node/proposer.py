@@ -76,7 +76,8 @@ class Proposer:
         self._opened = False
         self._wake = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
-        self._last_commit = 0.0
+        self._last_entries = 0.0
+        """Loop time of the last command with entries: a barrier alone moves no log time."""
         self._seq = clock.wall_ms()
         self._reported = ""
         """The outcome last logged, so that a lasting one is logged once."""
@@ -210,14 +211,14 @@ class Proposer:
         due_ms = next_due_ms(state)
         if due_ms is not None and due_ms <= log_time_ms(state, self._clock.wall_ms()):
             return True
-        idle_s = asyncio.get_running_loop().time() - self._last_commit
+        idle_s = asyncio.get_running_loop().time() - self._last_entries
         return idle_s >= self._config.intervals.idle_clock_s
 
     def _arm_timer(self) -> None:
         """Wake when the next timer of the core is due, or when it is time to let time pass."""
         loop = asyncio.get_running_loop()
         state = self._state()
-        wait_s = self._last_commit + self._config.intervals.idle_clock_s - loop.time()
+        wait_s = self._last_entries + self._config.intervals.idle_clock_s - loop.time()
         due_ms = next_due_ms(state)
         if due_ms is not None:
             wait_s = min(wait_s, (due_ms - log_time_ms(state, self._clock.wall_ms())) / 1_000)
@@ -238,8 +239,10 @@ class Proposer:
         started = loop.time()
         outcome = await self._log.propose(payload, self._config.intervals.propose_s)
         reach("node.command.decided")
-        self._last_commit = loop.time()
-        self._metrics.proposed(outcome, self._last_commit - started, len(proposal.requests))
+        ended = loop.time()
+        if proposal.batch.submissions:
+            self._last_entries = ended
+        self._metrics.proposed(outcome, ended - started, len(proposal.requests))
         for request in proposal.requests:
             self._keys.pop(request.key, None)
         if isinstance(outcome, Committed):

@@ -12,7 +12,7 @@ from coord.model.events import AnyEvent, HostRegistered, NoteAdded
 from coord.model.settings import Settings
 from coord.node.config import Intervals, Limits, NodeConfig, Retention
 from coord.node.node import Node
-from coord.node.ports import SystemClock
+from coord.node.ports import Clock, SystemClock
 from coord.node.sessions import Session
 from coord.raft.memory import InMemoryHub
 from coord.store.memory import MemoryEventStore
@@ -32,6 +32,13 @@ async def turns_until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(10):
         while not condition():  # noqa: ASYNC110 the condition is no event
             await asyncio.sleep(0)
+
+
+class LoopClock:
+    """The wall clock of a virtual loop."""
+
+    def wall_ms(self) -> int:
+        return int(asyncio.get_running_loop().time() * 1_000)
 
 
 def note(text: str = "hello") -> NoteAdded:
@@ -121,8 +128,10 @@ class Cluster:
         dump_directory: str = "",
         snapshot_entries: int = 100_000,
         hub: InMemoryHub | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self.hub = hub or InMemoryHub(size)
+        self._clock = clock or SystemClock()
         self._settings = settings or Settings()
         self._limits = limits or Limits()
         self._intervals = intervals or Intervals()
@@ -154,7 +163,7 @@ class Cluster:
             dump_directory=self._dump_directory,
             snapshot_entries=self._snapshot_entries,
         )
-        node = Node(log, log.bus, self.stores[number], SystemClock(), config)
+        node = Node(log, log.bus, self.stores[number], self._clock, config)
         self.nodes[number] = node
         await node.start()
         return node

@@ -13,7 +13,8 @@ from coord.model.plans import Action
 from coord.model.settings import Settings
 from coord.model.spec import JobSpec, RoleSpec
 from coord.node.config import Limits
-from tests.node.cluster import Cluster, FakeAgent, Writer, note, until
+from tests.client.virtual import run
+from tests.node.cluster import Cluster, FakeAgent, LoopClock, Writer, note, until
 
 QUICK = Settings(lease_ms=600, suspect_ms=300, heartbeat_ms=100, fence_ms=100, max_step_ms=100)
 """A small step: a stall of the whole test is no silence of its hosts."""
@@ -95,6 +96,24 @@ async def test_a_silent_host_is_lost_after_its_lease_and_its_agent_told() -> Non
         back = FakeAgent(cluster.followers[0], "h1", "agent-h1")
         back._registrations = iter(range(2, 9))  # type: ignore[assignment]
         assert (await back.register()).result == 2
+
+
+def test_reads_however_frequent_do_not_keep_a_silent_host_from_being_lost() -> None:
+    """A round of readers makes no entry, so it moves no log time: the leader still has to."""
+
+    async def story() -> None:
+        slow = Settings(lease_ms=6_000, suspect_ms=3_000, heartbeat_ms=1_000, fence_ms=500)
+        async with Cluster(settings=slow, clock=LoopClock()) as cluster:
+            await FakeAgent(cluster.leader, "h1").register()
+            loop = asyncio.get_running_loop()
+            begun_s = loop.time()
+            hosts = cluster.leader.state.hosts
+            while hosts["h1"].status != HostStatus.LOST and loop.time() < begun_s + 60:
+                await cluster.followers[0].read_index()
+                await asyncio.sleep(0.05)
+            assert loop.time() - begun_s == pytest.approx(6.0, abs=1.0)
+
+    run(story())
 
 
 async def test_beating_hosts_outlive_elections() -> None:
