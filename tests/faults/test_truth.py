@@ -11,7 +11,8 @@ from jepsen_lite.judge import truth
 from jepsen_lite.judge.exported import ExportedLog
 from jepsen_lite.judge.lives import Life, Shard, Thaw, TruthDamaged, read_lives
 from jepsen_lite.judge.replay import replay
-from jepsen_lite.judge.truth import every_job_with, judge_ends, judge_truth
+from jepsen_lite.judge.story import every_job_with
+from jepsen_lite.judge.truth import judge_ends, judge_truth
 from jepsen_lite.judge.verdict import Verdict
 from msgspec.structs import replace
 

@@ -10,16 +10,12 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import combinations
 
-import msgspec
-
 from coord.core.state import State
-from coord.model.decisions import CheckpointCommitted, GangSucceeded, TasksPlaced, TasksStopping
 from coord.model.entities import FINISHED_JOB, TaskStatus
-from coord.model.events import JobSubmitted, ShardSaved, TaskReaped, TaskStarted
-from coord.model.rejections import Rejection
 from jepsen_lite.judge.exported import ExportedLog
 from jepsen_lite.judge.findings import Finding, judged
 from jepsen_lite.judge.lives import Life, Shard
+from jepsen_lite.judge.story import Story, read_story
 from jepsen_lite.judge.verdict import Judgement
 
 ONE_OWNER = "a device has one live owner"
@@ -40,29 +36,6 @@ CLOCK_SLACK_NS = 5_000_000
 
 THAW_NS = 2_000_000_000
 """For agent or keeper to end what stood still with them."""
-
-
-class Story(msgspec.Struct):
-    """What the log says of the tasks of traced jobs: those whose processes write a diary."""
-
-    exclusive: set[tuple[str, str]] = set()
-    """(job, role)"""
-    placed: dict[tuple[str, int], tuple[TasksPlaced, int, int]] = {}
-    """(gang, generation) to the placement, its index and the leader's clock in ms."""
-    newest: dict[str, int] = {}
-    """Gang to the generation placed last, while the log is read."""
-    started: list[tuple[int, TaskStarted]] = []
-    reaped: dict[str, tuple[int, int]] = {}
-    """Task to the index that says so and the leader's clock in ms."""
-    counted: dict[tuple[str, str], tuple[int, ShardSaved]] = {}
-    """(task, path) to the shard that counts."""
-    known: set[tuple[str, str, str]] = set()
-    """(task, path, digest) of all that the log holds, whether it came first or again."""
-    commits: list[tuple[int, CheckpointCommitted, int]] = []
-    """Index, commit, and the generation placed last at that index."""
-    unwanted: set[tuple[str, int]] = set()
-    """(gang, generation) that was told to stop."""
-    succeeded: list[tuple[int, GangSucceeded]] = []
 
 
 def judge_truth(
@@ -108,43 +81,6 @@ def judge_truth(
         disagreeing = _disagreeing(there, state, traced)
         found.append(judged(AGREED, disagreeing, looked_at=f"{len(there)} alive"))
     return found
-
-
-def read_story(log: ExportedLog, traced: Callable[[str], bool]) -> Story:
-    """Go through the log once."""
-    story = Story()
-    for record in log.records:
-        index, event = record.entry.index, record.entry.event
-        counts = record.accepted and not record.duplicate_of
-        if isinstance(event, ShardSaved) and _job_of(event.task, traced):
-            if record.accepted or record.rejection == Rejection.NOTHING_TO_DO:
-                story.known.add((event.task, event.path, event.digest))
-            if counts:
-                story.counted[event.task, event.path] = (index, event)
-        elif isinstance(event, TaskStarted) and counts and _job_of(event.task, traced):
-            story.started.append((index, event))
-        elif isinstance(event, TaskReaped) and counts:
-            story.reaped.setdefault(event.task, (index, record.entry.wall_ms))
-        elif isinstance(event, JobSubmitted) and counts:
-            roles = [role.name for role in event.spec.roles if role.exclusive]
-            story.exclusive.update((event.spec.name, role) for role in roles)
-        for decision in record.decisions:
-            if isinstance(decision, TasksPlaced):
-                key = (decision.gang, decision.generation)
-                story.placed[key] = (decision, index, record.entry.wall_ms)
-                story.newest[decision.gang] = decision.generation
-            elif isinstance(decision, CheckpointCommitted) and traced(decision.job):
-                newest = story.newest.get(decision.gang, 0)
-                story.commits.append((index, decision, newest))
-            elif isinstance(decision, TasksStopping):
-                story.unwanted.add((decision.gang, decision.generation))
-            elif isinstance(decision, GangSucceeded) and traced(decision.job):
-                story.succeeded.append((index, decision))
-    return story
-
-
-def _job_of(task: str, traced: Callable[[str], bool]) -> bool:
-    return traced(task.partition("/")[0])
 
 
 # Processes among themselves
@@ -362,14 +298,3 @@ def judge_ends(state: State, prefix: str) -> Judgement:
         if job.status not in FINISHED_JOB
     )
     return judged(ENDED, findings, looked_at=f"{len(jobs)} jobs remembered")
-
-
-def every_job_with(command_word: str, log: ExportedLog) -> Callable[[str], bool]:
-    """Whether a job's command has this word: how to tell which jobs write diaries."""
-    names = {
-        record.entry.event.spec.name
-        for record in log.records
-        if isinstance(record.entry.event, JobSubmitted)
-        and any(command_word in role.command for role in record.entry.event.spec.roles)
-    }
-    return names.__contains__

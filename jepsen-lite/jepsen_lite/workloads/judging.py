@@ -23,7 +23,8 @@ from jepsen_lite.judge.exported import (
 )
 from jepsen_lite.judge.lives import Life, read_lives
 from jepsen_lite.judge.replay import replay
-from jepsen_lite.judge.truth import every_job_with, judge_ends, judge_truth
+from jepsen_lite.judge.story import every_job_with
+from jepsen_lite.judge.truth import judge_ends, judge_truth
 from jepsen_lite.judge.verdict import Judgement
 from jepsen_lite.judge.watches import read_watched
 from jepsen_lite.workloads.asking import wait_for
