@@ -24,6 +24,7 @@ COMMANDS: dict[str, Lazy] = {
     "incident": Lazy("coord.cli.incident:incident", "List incidents; export the log for replay."),
     "replay": Lazy("coord.cli.replay:replay", "Replay an incident file; no server needed."),
     "sim": Lazy("coord_sim.cli:sim", "Simulate: run clusters, take incidents apart, model fleets."),
+    "faults": Lazy("jepsen_lite.cli:faults", "Break a real cluster under load, and judge it."),
     "completion": Lazy("coord.cli.completion:completion", "Print a shell's completion script."),
 }
 

@@ -18,12 +18,14 @@ from jepsen_lite.judge.agreement import Sighting
 from jepsen_lite.judge.verdict import Judgement, Verdict
 from jepsen_lite.nemeses.catalogue import chosen
 from jepsen_lite.nemeses.conductor import Conductor
+from jepsen_lite.run.again import judge_evidence
+from jepsen_lite.run.artefacts import HISTORY, VERDICT, keep
 from jepsen_lite.run.figures import Figures, figures_of
 from jepsen_lite.run.healing import heal
 from jepsen_lite.run.options import RunOptions, Stage
 from jepsen_lite.workloads.catalogue import workloads_named
 from jepsen_lite.workloads.judging import gather, sight
-from jepsen_lite.workloads.port import Context, Evidence, Workload
+from jepsen_lite.workloads.port import Context, Workload
 
 HEALED = "once everything is healed, every server and agent comes back"
 LOAD = "every client works to the end"
@@ -32,8 +34,6 @@ CLIENTS_END_S = 60.0
 SIGHT_EVERY_S = 1.0
 TELL_EVERY_S = 0.5
 CLOCKS = "clock"
-HISTORY = "history.jsonl"
-VERDICT = "verdict.json"
 
 
 class Report(msgspec.Struct):
@@ -155,19 +155,12 @@ class _Course:
             sightings=self.sightings,
             true_clocks=not skewed,
         )
+        said = [_said(LOAD, self.trouble), _said(HEALED, unhealed)]
+        await asyncio.to_thread(keep, evidence, said, self.cluster.directory)
         return [
-            _said(LOAD, self.trouble),
-            _said(HEALED, unhealed),
-            *await asyncio.to_thread(self._judge, evidence),
+            *said,
+            *await asyncio.to_thread(judge_evidence, self.options.workload, evidence),
         ]
-
-    def _judge(self, evidence: Evidence) -> list[Judgement]:
-        """Checks that several workloads share are made once."""
-        judgements: dict[tuple[str, str], Judgement] = {}
-        for workload in self.workloads:
-            for judgement in workload.judge(evidence):
-                judgements.setdefault((judgement.check, judgement.detail), judgement)
-        return list(judgements.values())
 
     async def _load(self) -> None:
         stopping = self.ctx.stopping
