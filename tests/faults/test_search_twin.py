@@ -92,14 +92,17 @@ def test_a_witness_is_a_proof(model: Model[Any]) -> None:
     what is right is explained, or the witness would be of no use."""
     rng = random.Random(f"witness of a {model.name}")
     explained = linearizable = 0
-    for _ in range(400):
+    for _ in range(1_500):
         operations = settle(small_history(rng, model, rng.randint(2, 6)), None).operations
+        for each in operations:
+            if each.index and rng.random() < 0.2:
+                each.index = max(0, each.index + rng.randint(-2, 2))
         expected = has_an_order(operations, model)
         linearizable += expected
         if not why_not(operations, model):
             explained += 1
             assert expected, operations
-    assert explained > linearizable // 5
+    assert explained > linearizable // 10
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)

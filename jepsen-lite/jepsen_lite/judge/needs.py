@@ -2,7 +2,8 @@
 
 Leaving a state that an operation yet to be placed was answered from is a dead end, unless another
 one that leads there can still be placed before that answer came. For a register this turns most
-wrong turns back at once: an unread value is written over only once.
+wrong turns back at once: no value is written over while somebody has yet to read it. And what
+nobody can have needed, nobody has to try: see `Needs.idle` and `worth_trying`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from jepsen_lite.judge.models import UNKNOWN, Effect, Model
 
 NEVER = 1 << 62
 
-
 Effects = Callable[[str, Any, Any], Effect]
 """(action, argument, result) -> what it says. A model's optional method `effect`."""
 
@@ -25,6 +25,12 @@ Effects = Callable[[str, Any, Any], Effect]
 class Needs:
     """The operations of one key by the states they need and lead to. `answered` and `opened` are in
     order of invocation, as `search` numbers them."""
+
+    blind: list[bool]
+    """Of each answered one, whether it leads to its state from any other."""
+    idle: list[bool]
+    """Of each answered one, whether it is blind and nobody can have needed what it wrote: it was
+    written over first. Such a write may as well stand right before whichever blind one is next."""
 
     def __init__(
         self, effect: Effects, answered: Sequence[Operation], opened: Sequence[Operation]
@@ -84,10 +90,6 @@ class Needs:
             if operation.completed_ns < back:
                 return True
         return False
-
-    def unmet_from(self, first: Hashable) -> bool:
-        """Whether somebody needs a state that never comes, when all begins in this one."""
-        return any(self.unmet(state, 0, 0, 0) for state in self._needing if state != first)
 
 
 def worth_trying(
