@@ -3,9 +3,11 @@
 The rules, in prose:
 
 1. A plan is obeyed when its (incarnation, version) is not older than the newest one obeyed.
-2. A task that the plan wants run, and of which there is no record, is launched once its devices and
-   ports are free of every record that is not gone, and no other generation of it is here but what
-   cannot be killed. One record is one run: it never runs twice.
+2. A task that the plan wants run, and of which there is no record, is launched once its devices
+   are free of every record that is not gone, its ports of every such record that is to end, and no
+   other generation of it is here but what cannot be killed. A port that the plan gives to two tasks
+   was given again for want of another one: waiting for it would be in vain. One record is one run:
+   it never runs twice.
 3. A task that the plan wants stopped, or that no plan wants, is stopped. A shorter grace than the
    one it has shortens the wait; a longer one changes nothing.
 4. A stop order for a task without a record makes a record of a run that is over, so that no launch
@@ -164,7 +166,8 @@ def _forgets(
 def _launches(plan: HostPlan, records: Mapping[str, TaskRecord], fenced: bool) -> list[Action]:
     holding = [record.order for record in records.values() if record.holds]
     devices = {device for order in holding for device in order.devices}
-    ports = {port for order in holding for port in order.ports}
+    wanted = {order.task for order in plan.tasks if order.action is plans.Action.RUN}
+    ports = {port for order in holding if order.task not in wanted for port in order.ports}
     runs = {
         _of_any_generation(record.order)
         for record in records.values()
@@ -180,7 +183,6 @@ def _launches(plan: HostPlan, records: Mapping[str, TaskRecord], fenced: bool) -
             actions.append(Launch(order))
         # Also those of a launch that waits: whoever is named first in the plan comes first.
         devices.update(order.devices)
-        ports.update(order.ports)
     return actions
 
 

@@ -268,3 +268,13 @@ def test_an_unkillable_task_keeps_its_devices() -> None:
     item = plan(order(index=1, devices=(0,)), order(index=2, devices=(1,)), version=1)
     actions = decide(item, {key(): stuck}, told)
     assert [one.order.task for one in actions if isinstance(one, Launch)] == [key(2)]
+
+
+def test_a_port_that_the_plan_gives_twice_is_not_waited_for() -> None:
+    """A host with more gangs than ports gives some again; one of a task that is to end is."""
+    first, second = order(index=0, ports=(20_000,)), order(index=1, ports=(20_000,))
+    held = {key(0): TaskRecord(first, Phase.RUNNING, Process(7, 1, "b"))}
+    told = {key(0): Reported(frozenset([Fact.STARTED]))}
+    assert decide(plan(first, second, version=1), held, told) == (Launch(second),)
+    assert decide(plan(first, second, version=1), {}, {}) == (Launch(first), Launch(second))
+    assert decide(plan(second, version=1), held, told) == (Stop(key(0), first.grace_ms),)
