@@ -63,8 +63,9 @@ def draw_bars(lane: Lane, scale: Scale, y: int, accused: set[int]) -> Iterator[s
         )
 
 
-def draw_density(lane: Lane, scale: Scale, y: int, most: int) -> Iterator[str]:
-    """One path for each outcome, whose height is how many began there; `most` fills the lane."""
+def draw_density(lane: Lane, scale: Scale, y: int, most: int, accused: set[int]) -> Iterator[str]:
+    """One path for each outcome, whose height is how many began there; `most` fills the lane. What
+    is accused stands out by itself."""
     counts = binned(lane.operations, scale)
     height = DENSE_LANE_PX - 4
     floor: dict[int, float] = {}
@@ -79,6 +80,13 @@ def draw_density(lane: Lane, scale: Scale, y: int, most: int) -> Iterator[str]:
         if steps:
             title = f"<title>{escape(lane.name)}: {totals[outcome]:,} {outcome}</title>"
             yield f'<path class="{outcome}" d="{"".join(steps)}">{title}</path>'
+    for each in lane.operations:
+        if each.number in accused:
+            yield (
+                f'<rect class="{each.outcome} accused" x="{scale.x(each.invoked_ns)}" y="{y + 3}"'
+                f' width="{BIN_PX}" height="{height}"><title>{escape(told(each, scale))}</title>'
+                "</rect>"
+            )
 
 
 def most_in_a_bin(lanes: Iterable[Lane], scale: Scale) -> int:

@@ -28,7 +28,7 @@ MOST_OPERATIONS = 300
 """Of a prefix, the last ones; the history holds them all."""
 MOST_SILENCES = 10
 ACCUSED = 20
-"""A verdict about more operations points at the last one alone."""
+"""A verdict about more operations points at the last answer alone."""
 
 
 class PageInput(msgspec.Struct):
@@ -123,7 +123,9 @@ def _accused(judgements: Sequence[Judgement]) -> set[int]:
     numbers: set[int] = set()
     for one in judgements:
         if is_bad(one):
-            shown = one.operations if len(one.operations) <= ACCUSED else one.operations[-1:]
+            shown = one.operations
+            if len(shown) > ACCUSED:  # A prefix, which became wrong with its last answer.
+                shown = (max(shown, key=lambda each: each.completed_ns),)
             numbers.update(each.number for each in shown)
     return numbers
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-NARROWEST_PX, WIDEST_PX = 1_000, 8_000
+NARROWEST_PX, WIDEST_PX = 1_070, 8_000
 PX_PER_S = 14.0
 STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000)
 TICK_PX = 70
@@ -39,7 +39,13 @@ class Scale(msgspec.Struct, frozen=True):
         wanted = self.units / self.width * TICK_PX
         step = next((step for step in STEPS if step >= wanted), STEPS[-1])
         marks = range(0, int(self.units) + 1, step)
-        return [(self.x(mark * self.unit_ns), f"{mark:,} {self.unit}") for mark in marks]
+        return [
+            (
+                self.x(mark * self.unit_ns),
+                f"{self.unit} {mark:,}" if self.unit_ns == 1 else f"{mark:,} {self.unit}",
+            )
+            for mark in marks
+        ]
 
     def moment(self, at_ns: int) -> str:
         """`12.345 s`"""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from html import escape
+from math import inf
 
 import msgspec
 
@@ -23,6 +24,8 @@ from jepsen_lite.report.scale import Scale
 FAULT_PX = 20
 AXIS_PX = 22
 GAP_PX = 10
+MARK_PX = 60
+"""Room for the name of a mark."""
 LABELS_PX = 170
 
 
@@ -99,19 +102,19 @@ class _Drawing:
                     f' height="{tall}"/>'
                 )
             if self.dense:
-                self.parts += draw_density(lane, self.scale, self.y, most)
+                self.parts += draw_density(lane, self.scale, self.y, most, accused)
             else:
                 self.parts += draw_bars(lane, self.scale, self.y, accused)
             self.y += tall
 
     def timeline(self) -> Timeline:
-        height = self.y + 4
+        height = self.y + AXIS_PX
         behind = [*self._grid(height), *self._shadows(height)]
         marks = list(self._marks(height))
         names = "".join(self.names)
         return Timeline(
             f'<svg class="timeline" width="{LABELS_PX}" height="{height}">{names}</svg>',
-            f'<svg class="timeline" width="{self.scale.width}" height="{height}">'
+            f'<svg class="timeline" width="{self.scale.width + MARK_PX}" height="{height}">'
             f"{''.join([*behind, *self.parts, *marks])}</svg>",
             self.dense,
         )
@@ -152,7 +155,13 @@ class _Drawing:
                 yield f'<text class="faint" x="{x + 3}" y="{AXIS_PX - 8}">{label}</text>'
 
     def _marks(self, height: int) -> Iterator[str]:
-        for mark in self.history.marks:
-            x = self.scale.x(mark.at_ns)
+        """Each name on the side of its line where there is room."""
+        ends = [self.scale.x(mark.at_ns) for mark in self.history.marks]
+        for mark, x, after in zip(self.history.marks, ends, [*ends, inf][1:], strict=True):
+            left = after - x < MARK_PX <= x
+            at, anchor = (x - 3, "end") if left else (x + 3, "start")
             yield f'<line class="mark" x1="{x}" y1="{AXIS_PX}" x2="{x}" y2="{height}"/>'
-            yield f'<text class="mark" x="{x + 3}" y="{height - 4}">{escape(mark.name)}</text>'
+            yield (
+                f'<text class="mark" x="{at:.1f}" y="{height - 6}" text-anchor="{anchor}">'
+                f"{escape(mark.name)}</text>"
+            )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -93,6 +94,10 @@ def plan(runs: Iterable[RunOptions], base: Path, abilities: Abilities) -> list[P
     ]
 
 
+Run = Callable[[RunOptions, Path, Callable[[Stage], object]], Awaitable[Report]]
+"""What carries out one run: see `run.run`."""
+
+
 class Campaign:
     """Runs what is planned. `tell` hears where the run under way is, `ended` each that is over.
 
@@ -106,6 +111,7 @@ class Campaign:
         planned: Sequence[Planned],
         *,
         keep_going: bool = False,
+        how: Run = run,
         tell: Callable[[Planned, Stage], object] = lambda planned, stage: None,
         ended: Callable[[Done], object] = lambda done: None,
     ) -> None:
@@ -113,6 +119,7 @@ class Campaign:
         self.done: list[Done] = []
         self.under_way: Planned | None = None
         self._keep_going = keep_going
+        self._how = how
         self._tell = tell
         self._ended = ended
 
@@ -136,7 +143,7 @@ class Campaign:
     async def _run(self, planned: Planned) -> Done:
         aside = set_aside(planned.directory)
         try:
-            report = await run(
+            report = await self._how(
                 planned.options, planned.directory, lambda stage: self._tell(planned, stage)
             )
         except Exception as error:
@@ -146,7 +153,7 @@ class Campaign:
             return Done(planned, trouble="; ".join(_reasons(error)), aside=aside)
         finally:
             tidy(planned.directory)
-        write_page(report, planned.directory)
+        await asyncio.to_thread(write_page, report, planned.directory)
         return Done(planned, report, aside=aside)
 
 
