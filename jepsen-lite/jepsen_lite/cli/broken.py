@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -14,7 +15,7 @@ from coord.cli.exits import BadInput, Exit, Failure
 from coord.cli.output import Column, print_json, print_lines, print_table
 from jepsen_lite.broken.breakage import Breakage
 from jepsen_lite.broken.build import DoesNotFit, edited
-from jepsen_lite.broken.catalogue import ALL, breakages_named
+from jepsen_lite.broken.catalogue import breakages_named
 from jepsen_lite.broken.hunt import RUN_S, UNMODIFIED, Hunt, Hunted, Try
 from jepsen_lite.cli.logs import logs_to_stderr
 from jepsen_lite.run.abilities import abilities_here, needs_of
@@ -117,9 +118,7 @@ Exit codes:
     help="Where builds and the folders of runs go.",
 )
 @click.option("--list", "listing", is_flag=True, help="Show what can be broken, and run nothing.")
-@click.option(
-    "-o", "--output", type=click.Choice(FORMATS), default=FORMATS[0], show_default=True
-)
+@click.option("-o", "--output", type=click.Choice(FORMATS), default=FORMATS[0], show_default=True)
 @click.pass_context
 def broken(
     ctx: click.Context,
@@ -172,11 +171,11 @@ async def _all(
             progress.ended(_unmodified(tried))
 
 
-def _completes(work: object) -> bool:
+def _completes(work: Coroutine[Any, Any, None]) -> bool:
     """False when it was interrupted, by Ctrl-C or SIGTERM; everything has ended in any case."""
     try:
         with asyncio.Runner() as runner:
-            runner.run(work)  # type: ignore[arg-type]
+            runner.run(work)
     except (KeyboardInterrupt, asyncio.CancelledError):
         return False
     except DoesNotFit as error:

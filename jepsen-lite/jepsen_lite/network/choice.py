@@ -11,6 +11,7 @@ from jepsen_lite.network import namespaces
 from jepsen_lite.network.namespaces import Namespaces
 from jepsen_lite.network.port import Network, NetworkFailed
 from jepsen_lite.network.proxied import Proxied
+from jepsen_lite.network.wrong import BROKEN_PROXY, wrong_by
 
 KINDS = ("auto", "namespaces", "proxied")
 
@@ -36,7 +37,13 @@ def which_network(
     say = tell or log.warning
     if kind not in KINDS:
         raise ValueError(f"network is {kind!r}; it must be one of {', '.join(KINDS)}")
-    if kind == "proxied":
+    try:
+        wrong = wrong_by()
+    except ValueError as error:
+        raise NetworkFailed(str(error)) from error
+    if wrong is not None and kind == "namespaces":
+        raise NetworkFailed(f"{BROKEN_PROXY} is of the proxy alone; use proxied, or unset it")
+    if kind == "proxied" or wrong is not None:
         return Proxied(mark, seed=seed, log=trouble)
     problem = namespaces.obstacle()
     if kind == "namespaces":

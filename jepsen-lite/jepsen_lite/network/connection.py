@@ -72,7 +72,7 @@ class Direction:
                 if chunk == _END:
                     writer.write_eof()
                     return True
-                writer.write(chunk)
+                writer.write(self._passage.carried(chunk))
                 await writer.drain()
             except OSError:
                 return False

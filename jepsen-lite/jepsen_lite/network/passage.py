@@ -7,6 +7,7 @@ import random
 from typing import NamedTuple
 
 from jepsen_lite.network.port import Shape
+from jepsen_lite.network.wrong import Wrong, mistreated
 
 RETRANSMIT_S = 0.2
 """A lost chunk comes after so long, and after twice as long if it is lost again, and so on."""
@@ -24,10 +25,12 @@ class Due(NamedTuple):
 
 
 class Passage:
-    """The shapes of all pairs, and who waits for them to change. Of one event loop."""
+    """The shapes of all pairs, and who waits for them to change. Of one event loop. With `wrong`
+    it changes what passes."""
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, wrong: Wrong | None = None) -> None:
         self._rng = rng
+        self._wrong = wrong
         self._shapes: dict[Pair, Shape] = {}
         self._changed = asyncio.Event()
         self._healed: dict[Pair, int] = {}
@@ -43,6 +46,10 @@ class Passage:
         self._shapes = shapes
         self._changed.set()
         self._changed = asyncio.Event()
+
+    def carried(self, chunk: bytes) -> bytes:
+        """What is delivered of a chunk: itself, unless this network is wrong."""
+        return chunk if self._wrong is None else mistreated(chunk, self._wrong, self._rng)
 
     def is_cut(self, pair: Pair) -> bool:
         return self._shapes.get(pair, _UNSHAPED).cut

@@ -19,6 +19,7 @@ from jepsen_lite.network.connection import Connection
 from jepsen_lite.network.owners import Owners
 from jepsen_lite.network.passage import Passage
 from jepsen_lite.network.port import Shape
+from jepsen_lite.network.wrong import Wrong, wrong_by
 
 LINE_BYTES = 1 << 22
 BACKLOG = 512
@@ -62,9 +63,9 @@ class Answer(msgspec.Struct, omit_defaults=True):
 class Proxy:
     """Everything that is open."""
 
-    def __init__(self, owners: Owners, rng: random.Random) -> None:
+    def __init__(self, owners: Owners, rng: random.Random, wrong: Wrong | None = None) -> None:
         self._owners = owners
-        self._passage = Passage(rng)
+        self._passage = Passage(rng, wrong)
         self._open: dict[Connection, None] = {}
         self._servers: list[asyncio.Server] = []
 
@@ -122,7 +123,7 @@ async def serve(mark_name: str, mark: str, seed: int) -> None:
     loop = asyncio.get_running_loop()
     commands = asyncio.StreamReader(limit=LINE_BYTES)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)
-    proxy = Proxy(Owners(mark_name, mark), random.Random(seed))
+    proxy = Proxy(Owners(mark_name, mark), random.Random(seed), wrong_by())
     decoder = msgspec.json.Decoder(Command)
     while line := await commands.readline():
         answer = await proxy.obey(decoder.decode(line))

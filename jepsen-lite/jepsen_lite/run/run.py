@@ -31,6 +31,7 @@ HEALED = "once everything is healed, every server and agent comes back"
 LOAD = "every client works to the end"
 READY_S = 60.0
 CLIENTS_END_S = 60.0
+LEADER_S = 20.0
 SIGHT_EVERY_S = 1.0
 TELL_EVERY_S = 0.5
 CLOCKS = "clock"
@@ -143,6 +144,9 @@ class _Course:
         self.history.mark("healing")
         self._stage("healing", 0.75)
         unhealed = await heal(self.cluster)
+        if unhealed and await self.cluster.leader(LEADER_S) is None:
+            # There is nobody to give the log, by which the rest is judged.
+            return [_said(LOAD, self.trouble), _said(HEALED, [*unhealed, "nobody leads"])]
         self._stage("settling", 0.8)
         for workload in self.workloads:
             await workload.settle(self.ctx)

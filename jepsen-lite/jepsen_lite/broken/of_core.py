@@ -1,0 +1,96 @@
+"""A coordinator that judges hosts, gangs and checkpoints wrongly, and agents that obey wrongly."""
+
+from __future__ import annotations
+
+from jepsen_lite.broken.breakage import Breakage, Edit
+
+CORE = (
+    Breakage(
+        name="old-generation-checkpoint",
+        what="a generation that was given up may still save shards",
+        workload="training",
+        nemesis="kill-rank",
+        edits=(
+            Edit(
+                "core/checkpoints.py",
+                "    found = current_task(step, event)\n",
+                "    found = current_task(step, event)\n"
+                "    late = step.state.tasks.get(event.task)\n"
+                "    if found == Rejection.STALE_GENERATION and late.gang in step.state.gangs:\n"
+                "        found = (late, step.state.gangs[late.gang])\n",
+            ),
+        ),
+    ),
+    Breakage(
+        name="half-a-checkpoint",
+        what="a checkpoint is committed with its first shard",
+        workload="training",
+        nemesis="none",
+        edits=(Edit("core/checkpoints.py", "if all(shards):", "if any(shards):"),),
+    ),
+    Breakage(
+        name="lease-not-renewed",
+        what="leases run on while there is no leader, and are not renewed by an election",
+        workload="training",
+        nemesis="pause-leader",
+        edits=(Edit("core/cluster.py", "    hosts.renew_leases(step)\n", ""),),
+    ),
+    Breakage(
+        name="old-heartbeat",
+        what="a heartbeat of an incarnation that is over renews a lease",
+        workload="training",
+        nemesis="cut-agents",
+        edits=(
+            Edit(
+                "core/hosts.py",
+                "if 0 <= slot < count and live[slot] == incarnation and incarnation:",
+                "if 0 <= slot < count and incarnation:",
+            ),
+            Edit(
+                "node/heartbeats.py",
+                "return incarnation < newest or (not live and incarnation == newest)",
+                "return False",
+            ),
+        ),
+    ),
+    Breakage(
+        name="plan-out-of-order",
+        what="an agent obeys a plan that is older than one it has obeyed",
+        workload="jobs+training",
+        nemesis="halves",
+        edits=(
+            Edit(
+                "agent/reconcile.py",
+                "return plan.host == host and (plan.incarnation, plan.version) >= seen",
+                "return plan.host == host",
+            ),
+            Edit("client/inbox.py", "if key > self._newest:", "if key != self._newest:"),
+        ),
+    ),
+    Breakage(
+        name="no-fence",
+        what="an agent that has lost its lease lets exclusive tasks live",
+        workload="training",
+        nemesis="cut-agents",
+        edits=(
+            Edit("agent/fence.py", "if now >= self.kill_at:", "if False:"),
+            Edit(
+                "agent/fence.py",
+                "return Step.TERM if now >= self.term_at else Step.NONE",
+                "return Step.NONE",
+            ),
+            Edit(
+                "agent/lease.py",
+                "return None if lease is None else (lease.kill_at + lease.deadline) / 2",
+                "return None",
+            ),
+        ),
+    ),
+    Breakage(
+        name="restart-beside-the-old",
+        what="a generation is started while some of the one before still runs",
+        workload="training",
+        nemesis="kill-rank",
+        edits=(Edit("core/gangs.py", "if gang is None or gang.live:", "if gang is None:"),),
+    ),
+)

@@ -1,0 +1,86 @@
+"""Servers that break a promise about the log, about answers, or about the table of requests."""
+
+from __future__ import annotations
+
+from jepsen_lite.broken.breakage import Breakage, Edit
+
+
+def _without(*rules: str) -> tuple[Edit, ...]:
+    names = ", ".join(f'"{rule}"' for rule in rules)
+    old = "ALL_RULES = frozenset(RULES)"
+    return (Edit("raft/rules.py", old, f"{old} - {{{names}}}"),)
+
+
+SERVERS = (
+    Breakage(
+        name="no-fsync",
+        what="nothing is fsynced before it is acknowledged",
+        workload="registers",
+        nemesis="power-cut",
+        edits=(
+            Edit(
+                "store/environment.py",
+                "lmdb.open(path, map_size=map_size_bytes,",
+                "lmdb.open(path, sync=False, map_size=map_size_bytes,",
+            ),
+            Edit(
+                "store/environment.py",
+                "lmdb.open(self._path, map_size=map_size_bytes,",
+                "lmdb.open(self._path, sync=False, map_size=map_size_bytes,",
+            ),
+        ),
+    ),
+    Breakage(
+        name="rule-g13-off",
+        what="raft starts from a state that the log has left behind (rule G13)",
+        workload="registers",
+        nemesis="kill-all",
+        edits=_without("G13"),
+    ),
+    Breakage(
+        name="rules-g1-g2-g3-g6-off",
+        what="followers cut their logs, commit what was not verified, and are believed in a later "
+        "term (rules G1, G1.covered, G2, G3, G6)",
+        workload="registers",
+        nemesis="pause-leader+reset",
+        edits=_without("G1", "G1.covered", "G2", "G3", "G6"),
+        options={"rate": 200.0},
+    ),
+    Breakage(
+        name="stale-reads",
+        what="a read is answered at once, without asking the leader",
+        workload="registers",
+        nemesis="isolate-leader",
+        edits=(Edit("node/reads.py", "self._waiting.append(future)", "return"),),
+    ),
+    Breakage(
+        name="dedup-dropped",
+        what="the table of requests that were decided is dropped when a snapshot is taken",
+        workload="registers",
+        nemesis="reset+slow",
+        edits=(
+            Edit(
+                "node/machine.py",
+                "        write = self._store.begin_snapshot()\n",
+                "        for client in list(self.state.requests):\n"
+                "            self.state.requests.drop(client)\n"
+                "        write = self._store.begin_snapshot()\n",
+            ),
+        ),
+        options={"rate": 150.0, "snapshot_entries": 20},
+    ),
+    Breakage(
+        name="unknown-is-refused",
+        what="a request of which nobody knows whether it was done is called not done",
+        workload="registers",
+        nemesis="isolate-leader",
+        edits=(
+            Edit("node/proposer.py", "if isinstance(outcome, NotCommitted):", "if True:"),
+            Edit(
+                "node/requests.py",
+                'outcome = "unknown" if first.attempts else "not_committed"',
+                'outcome = "not_committed"',
+            ),
+        ),
+    ),
+)
