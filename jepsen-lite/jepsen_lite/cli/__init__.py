@@ -10,6 +10,7 @@ SUBCOMMANDS: dict[str, Lazy] = {
     "run": Lazy("jepsen_lite.cli.run:run", "Load a cluster, break things, heal, and judge."),
     "list": Lazy("jepsen_lite.cli.listing:list_", "Every workload and nemesis, and what it needs."),
     "judge": Lazy("jepsen_lite.cli.judge:judge", "Judge a run, or somebody's history, again."),
+    "broken": Lazy("jepsen_lite.cli.broken:broken", "Break the product; see that it is noticed."),
 }
 
 
