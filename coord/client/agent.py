@@ -26,6 +26,7 @@ from coord.client.channel import (
 )
 from coord.client.errors import ClientClosed, InvalidRequest, ServerRefused
 from coord.client.inbox import PlanInbox, Superseded
+from coord.client.pending import UNDECIDED
 from coord.client.registration import Registration
 from coord.client.reports import ReportQueue
 from coord.client.servers import ServerRing
@@ -122,6 +123,8 @@ class Agent:
         self._answered_s = 0.0
         self._pause_until_s = 0.0
         self._connected_to = ""
+        self._undecided = ""
+        """Why the server in use, which may be cut off from the others, is to be left."""
         self._first_beaten = 0
         """Incarnation of the first beat on this connection; 0 before it."""
         self._wake = asyncio.Event()
@@ -262,6 +265,7 @@ class Agent:
         if self._registration is not None:
             self._registration.send_again()
         self._pause_until_s = 0.0
+        self._undecided = ""
         self._first_beaten = 0
         self._answered_s = asyncio.get_running_loop().time()
         self._wake.set()
@@ -336,6 +340,8 @@ class Agent:
         waiting_s = self._beats.waiting_since_s
         if self._incarnation and waiting_s is not None and now_s - waiting_s > patience_s:
             raise ChannelClosed(f"{channel.server} acknowledged no beat for {patience_s:g} s")
+        if self._undecided:
+            raise ChannelClosed(f"{channel.server} had nothing decided: {self._undecided}")
         if self._retry.failures >= REFUSALS:
             self._retry.reset()
             raise ChannelClosed(f"{channel.server} had nothing decided in {REFUSALS} attempts")
@@ -374,6 +380,8 @@ class Agent:
             self._retry.reset()
         else:
             self._pause(result.retry_after_ms)
+            if result.reason in UNDECIDED and len(self._ring.urls) > 1:
+                self._undecided = result.reason
         if result.incarnation:
             over = self._reports.on_result(result)
             if over:

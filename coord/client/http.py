@@ -30,7 +30,9 @@ from coord.client.errors import (
 from coord.client.servers import ServerRing
 
 ATTEMPT_S = 3.0
-"""For one server to answer a read, beyond what it was asked to wait."""
+"""The most for one server to answer a read, beyond what it was asked to wait."""
+ATTEMPT_SHARE = 0.5
+"""Of the time for a read, for one server of several: the first must not use up all of it."""
 CONNECT_S = 1.0
 LAST_SHARE = 0.05
 """Of the time for a call: with less than this left, another attempt would only learn less."""
@@ -119,7 +121,9 @@ class Http:
         """A read, decoded as `kind`. `timeout_s` is beyond the `wait_ms` that the server was asked
         to wait. Raises Unavailable, NotFound, EventsGone, InvalidRequest."""
         wait_s = wait_ms / 1000
-        body = await self._ask("GET", path, params, None, {}, timeout_s, ATTEMPT_S, wait_s)
+        share_s = timeout_s * ATTEMPT_SHARE if len(self._ring.urls) > 1 else timeout_s
+        attempt_s = min(ATTEMPT_S, share_s)
+        body = await self._ask("GET", path, params, None, {}, timeout_s, attempt_s, wait_s)
         return _decode(body, kind, path)
 
     async def change(

@@ -32,34 +32,24 @@ from coord.client.errors import (
     ServerRefused,
     Unavailable,
 )
+from coord.client.pending import ATTEMPT_S, UNDECIDED, PendingWrite
 from coord.client.servers import ServerRing
 from coord.client.views import Decided
 from coord.model.channel import Hello, Result, Results, Submit, ToClient, Welcome
 from coord.model.entry import Origin, Submission
-from coord.model.events import (
-    AnyEvent,
-    DrainRequested,
-    Event,
-    EvictionsAllowed,
-    HostRemovalRequested,
-    JobCancelRequested,
-    JobResizeRequested,
-    JobSubmitted,
-    NoteAdded,
-    UndrainRequested,
-)
+from coord.model.events import AnyEvent
 from coord.model.rejections import Rejection
 from coord.sites import reach
 
 DIAL_TIMEOUT_S = 1.0
-ATTEMPT_S = 3.0
-"""How long a server is given for one attempt; it is then asked again, or another one is."""
-STALL_S = 1.0
-"""Beyond ATTEMPT_S: a server that has not even answered "unknown" by then is given up."""
+LOOK_TIMEOUT_S = 0.3
+"""For a server to say whether it knows a leader, while one that knows none is at hand."""
 BACKOFF_FIRST_S = 0.02
 BACKOFF_LIMIT_S = 1.0
 AVOID_S = 1.0
-"""How long a leader that could not be reached is not dialled again."""
+"""How long a server that could not be reached is dialled after the others."""
+AVOID_LEFT_S = 10.0
+"""The same for one that was left because it had nothing decided."""
 FINAL = {
     "too_large": "the event is larger than a server takes; shorten its longest field",
     "malformed": "the server cannot read it; use a client as new as the servers",
@@ -67,38 +57,6 @@ FINAL = {
     "read_only": "the server's disk is full; free space there, or name only other servers",
 }
 """Reasons for which asking again at once changes nothing, and what to do."""
-
-ASKED: dict[type[Event], str] = {
-    JobSubmitted: "submitting job",
-    JobCancelRequested: "cancelling job",
-    JobResizeRequested: "resizing job",
-    DrainRequested: "draining host",
-    UndrainRequested: "undraining host",
-    HostRemovalRequested: "removing host",
-    NoteAdded: "a note on",
-    EvictionsAllowed: "allowing evictions",
-}
-"""What people ask for, in their words."""
-
-
-class _Write:
-    __slots__ = ("deadline_s", "event", "future", "refusal", "resend_s", "retry_after_ms", "sent_s",
-                 "submission", "uncertain")  # fmt: skip
-
-    def __init__(self, event: AnyEvent, deadline_s: float, future: asyncio.Future[Decided]) -> None:
-        self.event = event
-        self.deadline_s = deadline_s
-        self.future = future
-        self.submission: Submission | None = None
-        self.sent_s = 0.0
-        """Loop time of the attempt under way; 0 while there is none."""
-        self.resend_s = 0.0
-        """Loop time at which to send again; 0 when an answer is awaited."""
-        self.uncertain = False
-        """Some attempt ended without a definite answer."""
-        self.refusal = ""
-        """Why the last attempt was not taken."""
-        self.retry_after_ms = 0
 
 
 class Writer:
@@ -110,15 +68,19 @@ class Writer:
         self._hello = hello
         self._rng = rng
         self._backoff = Backoff(rng, BACKOFF_FIRST_S, BACKOFF_LIMIT_S)
-        self._waiting: deque[_Write] = deque()
+        self._waiting: deque[PendingWrite] = deque()
         """Without a number yet."""
-        self._outbox: deque[_Write] = deque()
+        self._outbox: deque[PendingWrite] = deque()
         """Numbered, to be sent."""
-        self._numbered: dict[int, _Write] = {}
+        self._numbered: dict[int, PendingWrite] = {}
         """By number, in this order, until answered."""
         self._next_seq = 1
         self._window = 256
         self._applied_index = 0
+        self._server = ""
+        """URL of the one in use, or used last."""
+        self._undecided = ""
+        """Why it is to be left, once it owes no answer any more; empty while it is not."""
         self._leader_url = ""
         self._avoid: dict[str, float] = {}
         self._problem = "no server was tried"
@@ -141,11 +103,13 @@ class Writer:
             self._task.add_done_callback(self._on_end)
         if self._task.done():
             raise ClientClosed from _defect(self._task)
-        deadline_s = self._loop.time() + timeout_s
+        now_s = self._loop.time()
         future: asyncio.Future[Decided] = self._loop.create_future()
-        self._waiting.append(_Write(event, deadline_s, future))
-        if not self._timer_s or deadline_s < self._timer_s:
-            self._arm(min(deadline_s, self._loop.time() + ATTEMPT_S))
+        write = PendingWrite(event, now_s, timeout_s, future)
+        self._waiting.append(write)
+        due_s = min(write.deadline_s, now_s + write.stall_s)
+        if not self._timer_s or due_s < self._timer_s:
+            self._arm(due_s)
         self._wake.set()
         return await future
 
@@ -164,7 +128,7 @@ class Writer:
             if write.future.done():
                 continue
             if _maybe_done(write):
-                write.future.set_exception(OutcomeUnknown(f"{_name(write)}: the client was closed"))
+                write.future.set_exception(OutcomeUnknown(f"{write.name}: the client was closed"))
             else:
                 write.future.set_exception(defect or ClientClosed("the client was closed"))
         self._numbered.clear()
@@ -199,18 +163,37 @@ class Writer:
     async def _connect(self) -> Channel | None:
         """A channel to the leader, or to a server that will pass writes on to it."""
         leader_url, self._leader_url = self._leader_url, ""
-        if leader_url and (channel := await self._dial(leader_url)):
-            return channel
-        for url in sorted(self._ring.round(), key=self._avoided):
-            channel = await self._dial(url)
+        if leader_url and (leading := await self._dial(leader_url, DIAL_TIMEOUT_S)):
+            return leading
+        dialled: list[Channel] = []
+        found: Channel | None = None
+        try:
+            found = await self._look_round(dialled)
+        finally:
+            for channel in dialled:
+                if channel is not found:
+                    await channel.close()
+        return found
+
+    async def _look_round(self, dialled: list[Channel]) -> Channel | None:
+        """As `_connect`. A server that knows no leader may be cut off from the others: it is taken
+        only when no other one knows better. Whatever was opened is in `dialled`."""
+        spare: Channel | None = None
+        for url in sorted(self._ring.round(), key=self._avoided_until_s):
+            if spare is not None and self._avoided(url):
+                break
+            channel = await self._dial(url, LOOK_TIMEOUT_S if spare else DIAL_TIMEOUT_S)
             if channel is None:
                 continue
+            dialled.append(channel)
+            if not channel.welcome.leader:
+                spare = spare or channel
+                continue
             leader_url = self._other_leader(channel.welcome)
-            if leader_url and (leading := await self._dial(leader_url)):
-                await channel.close()
+            if leader_url and (leading := await self._dial(leader_url, DIAL_TIMEOUT_S)):
                 return leading
             return channel
-        return None
+        return spare
 
     def _other_leader(self, welcome: Welcome) -> str:
         """URL of the leader when it is not the server that says so; empty when not worth a try."""
@@ -222,9 +205,12 @@ class Writer:
     def _avoided(self, url: str) -> bool:
         return self._loop.time() < self._avoid.get(url, 0.0)
 
-    async def _dial(self, url: str) -> Channel | None:
+    def _avoided_until_s(self, url: str) -> float:
+        return self._avoid[url] if self._avoided(url) else 0.0
+
+    async def _dial(self, url: str, timeout_s: float) -> Channel | None:
         try:
-            return await self._dialer.dial(url, self._hello, DIAL_TIMEOUT_S)
+            return await self._dialer.dial(url, self._hello, timeout_s)
         except ChannelClosed as error:
             self._problem = str(error)
         except ChannelRefused as error:
@@ -237,15 +223,16 @@ class Writer:
     def _fail_all(self, refused: ChannelRefused) -> None:
         for write in [*self._numbered.values(), *self._waiting]:
             if _maybe_done(write):
-                self._end(write, OutcomeUnknown(f"{_name(write)}: {refused}", refused.code))
+                self._end(write, OutcomeUnknown(f"{write.name}: {refused}", refused.code))
             else:
-                self._end(write, ServerRefused(f"{_name(write)}: {refused}", refused.code))
+                self._end(write, ServerRefused(f"{write.name}: {refused}", refused.code))
         self._waiting.clear()
 
     # One conversation
 
     async def _converse(self, channel: Channel) -> None:
         self._stalled.clear()
+        self._server, self._undecided = channel.server, ""
         self._problem = f"{channel.server} gave no answer"
         self._on_welcome(channel.welcome)
         self._outbox.clear()
@@ -263,7 +250,7 @@ class Writer:
             for write in self._numbered.values():
                 self._interrupt(write)
 
-    def _interrupt(self, write: _Write) -> None:
+    def _interrupt(self, write: PendingWrite) -> None:
         """No answer will come to the attempt under way."""
         write.uncertain = write.uncertain or write.sent_s > 0.0
         write.sent_s = write.resend_s = 0.0
@@ -273,6 +260,7 @@ class Writer:
             self._wake.clear()
             writes = self._take()
             if not writes:
+                self._leave_if_answered()
                 await self._wake.wait()
                 continue
             submissions = tuple([write.submission for write in writes if write.submission])
@@ -285,11 +273,20 @@ class Writer:
     async def _watch_for_stall(self, channel: Channel) -> None:
         """A server that stays silent beyond its own deadline may hang for ever."""
         await self._stalled.wait()
-        self._avoid[channel.server] = self._loop.time() + 10 * AVOID_S
-        raise ChannelClosed(f"{channel.server} owes an answer for {ATTEMPT_S + STALL_S:g} s")
+        self._avoid[channel.server] = self._loop.time() + AVOID_LEFT_S
+        raise ChannelClosed(f"{channel.server} owes an answer for too long")
 
-    def _take(self) -> list[_Write]:
+    def _leave_if_answered(self) -> None:
+        """Leave a server that has nothing decided. Not before it answered everything: a definite
+        "not done" is worth more than to be elsewhere a little sooner."""
+        if self._undecided and not any(write.sent_s for write in self._numbered.values()):
+            self._avoid[self._server] = self._loop.time() + AVOID_LEFT_S
+            raise ChannelClosed(f"{self._server} had nothing decided: {self._undecided}")
+
+    def _take(self) -> list[PendingWrite]:
         """What to send now. Numbers stay within the window that servers remember."""
+        if self._undecided:
+            return []
         now_s = self._loop.time()
         taken = []
         while self._outbox:
@@ -312,18 +309,19 @@ class Writer:
             taken.append(write)
         return taken
 
-    def _attempt_ms(self, writes: list[_Write]) -> int:
+    def _attempt_ms(self, writes: list[PendingWrite]) -> int:
         remaining_s = max(write.deadline_s for write in writes) - self._loop.time()
-        return max(1, int(min(ATTEMPT_S, remaining_s) * 1000))
+        attempt_s = min(write.attempt_s for write in writes)
+        return max(1, int(min(attempt_s, remaining_s) * 1000))
 
-    def _give_up_unsendable(self, writes: list[_Write], error: EventUnsendable) -> None:
+    def _give_up_unsendable(self, writes: list[PendingWrite], error: EventUnsendable) -> None:
         """Nothing of the message was sent: one event fails, the others go again."""
         bad = writes[error.position]
         for write in writes:
             write.sent_s = 0.0
             if write is not bad:
                 self._outbox.append(write)
-        self._end(bad, InvalidRequest(f"{_name(bad)}: {error}", "unsendable"))
+        self._end(bad, InvalidRequest(f"{bad.name}: {error}", "unsendable"))
         self._wake.set()
 
     # Answers
@@ -333,7 +331,7 @@ class Writer:
             self._applied_index = max(self._applied_index, message.applied_index)
             for result in message.results:
                 self._on_result(result)
-            if self._waiting:
+            if self._waiting or self._undecided:
                 self._wake.set()
         elif isinstance(message, Welcome):
             self._on_leader_changed(message)
@@ -353,7 +351,10 @@ class Writer:
         write = self._numbered.get(result.seq)
         if write is None:
             return
-        self._backoff.reset()
+        if result.reason not in UNDECIDED:
+            self._backoff.reset()
+        elif any(url != self._server for url in self._ring.urls):
+            self._undecided = result.reason
         if result.outcome == "committed":
             self._on_committed(write, result)
             return
@@ -370,7 +371,7 @@ class Writer:
         if not self._timer_s or write.resend_s < self._timer_s:
             self._arm(write.resend_s)
 
-    def _on_committed(self, write: _Write, result: Result) -> None:
+    def _on_committed(self, write: PendingWrite, result: Result) -> None:
         reach("client.answer.received")
         del self._numbered[result.seq]
         future = write.future
@@ -380,10 +381,10 @@ class Writer:
             future.set_result(Decided(result.index, result.result))
         elif result.rejection == Rejection.REQUEST_TOO_OLD and write.uncertain:
             future.set_exception(
-                OutcomeUnknown(f"{_name(write)}: its outcome is no longer remembered")
+                OutcomeUnknown(f"{write.name}: its outcome is no longer remembered")
             )
         else:
-            future.set_exception(Rejected(_name(write), result.rejection, result.index))
+            future.set_exception(Rejected(write.name, result.rejection, result.index))
 
     # Deadlines
 
@@ -407,17 +408,21 @@ class Writer:
                 write.resend_s = 0.0
                 self._outbox.append(write)
                 self._wake.set()
-            else:
-                stalled = stalled or 0.0 < write.sent_s < now_s - ATTEMPT_S - STALL_S
+            elif write.sent_s:
+                stall_s = write.sent_s + write.stall_s
+                stalled = stalled or stall_s <= now_s
+                next_s = min(next_s, stall_s)
             next_s = min(next_s, write.deadline_s, write.resend_s or next_s)
         next_s = min(next_s, self._sweep_waiting(now_s, next_s))
         if stalled:
             self._stalled.set()
+        if self._undecided:
+            self._wake.set()
         if not self._idle():
             self._arm(next_s)
 
     def _sweep_waiting(self, now_s: float, next_s: float) -> float:
-        still = deque[_Write]()
+        still = deque[PendingWrite]()
         for write in self._waiting:
             if write.deadline_s <= now_s:
                 self._end(write, self._out_of_time(write))
@@ -427,16 +432,16 @@ class Writer:
         self._waiting = still
         return next_s
 
-    def _out_of_time(self, write: _Write) -> CoordError:
+    def _out_of_time(self, write: PendingWrite) -> CoordError:
         if write.refusal == "busy" and not _maybe_done(write):
             return Busy(
-                f"{_name(write)}: the servers answered busy until the deadline, the last asking to "
+                f"{write.name}: the servers answered busy until the deadline, the last asking to "
                 f"wait {write.retry_after_ms} ms; write slower or allow more time",
                 write.retry_after_ms,
             )
         return _verdict(write, write.refusal or self._problem)
 
-    def _end(self, write: _Write, error: CoordError) -> None:
+    def _end(self, write: PendingWrite, error: CoordError) -> None:
         """Answer the caller; the number is not used again."""
         if write.submission is not None:
             self._numbered.pop(write.submission.origin.seq, None)
@@ -449,30 +454,16 @@ def _defect(task: asyncio.Task[None]) -> BaseException | None:
     return None if task.cancelled() else task.exception()
 
 
-def _maybe_done(write: _Write) -> bool:
+def _maybe_done(write: PendingWrite) -> bool:
     return write.uncertain or write.sent_s > 0.0
 
 
-def _name(write: _Write) -> str:
-    """What was asked, for messages."""
-    event = write.event
-    asked = ASKED.get(type(event), f"{type(event).__name__} of")
-    for field in ("job", "host", "subject"):
-        named = getattr(event, field, "")
-        if named:
-            return f"{asked} {named!r}"
-    spec = getattr(event, "spec", None)
-    return f"{asked} {spec.name!r}" if spec else asked.removesuffix(" of")
-
-
-def _verdict(write: _Write, reason: str) -> CoordError:
+def _verdict(write: PendingWrite, reason: str) -> CoordError:
     if _maybe_done(write):
-        return OutcomeUnknown(
-            f"{_name(write)}: no server said what became of it ({reason})", reason
-        )
+        return OutcomeUnknown(f"{write.name}: no server said what became of it ({reason})", reason)
     if reason in FINAL:
-        return NotDone(f"{_name(write)}: {reason}: {FINAL[reason]}", reason)
+        return NotDone(f"{write.name}: {reason}: {FINAL[reason]}", reason)
     if reason == "timeout":
         message = "no leader took it in time; a majority of the servers must be up"
-        return Unavailable(f"{_name(write)}: {message}", "no_leader")
-    return Unavailable(f"{_name(write)}: no server could take it in time: {reason}", "unavailable")
+        return Unavailable(f"{write.name}: {message}", "no_leader")
+    return Unavailable(f"{write.name}: no server could take it in time: {reason}", "unavailable")

@@ -69,12 +69,14 @@ class FakeServer:
         self.up = True
         self.mute = False
         """Takes connections and messages, and says nothing any more."""
+        self.cut_off = False
+        """Hears of no leader: what it is given it refuses only once the time allowed is up."""
         self.sessions: list[FakeSession] = []
         self.dialled = 0
 
     def welcome(self) -> Welcome:
         cluster = self.cluster
-        leader = cluster.leader
+        leader = 0 if self.cut_off else cluster.leader
         api = cluster.servers[leader - 1].url.removeprefix("http://") if leader else ""
         index = cluster.state.meta.applied_index
         return Welcome(cluster.name, self.node, leader, api, index, cluster.settings)
@@ -96,7 +98,9 @@ class FakeServer:
         if self.mute or not session.open:
             return
         if isinstance(message, Submit):
-            if self.cluster.leader:
+            if self.cut_off:
+                self._out_of_time(session, message)
+            elif self.cluster.leader:
                 self._submitted(session, message)
             else:
                 self.cluster.held.append((self, session, message))
@@ -104,6 +108,12 @@ class FakeServer:
             self._beat(session, message)
         elif isinstance(message, LogChunk):
             self.cluster.chunks.append(message)
+
+    def _out_of_time(self, session: FakeSession, submit: Submit) -> None:
+        results = [_refusal(one, "not_committed", "timeout") for one in submit.submissions]
+        asyncio.get_running_loop().call_later(
+            submit.timeout_ms / 1000, self.cluster.answer, session, results
+        )
 
     def _submitted(self, session: FakeSession, submit: Submit) -> None:
         results = []

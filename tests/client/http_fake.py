@@ -85,6 +85,8 @@ class HttpServer:
         self.requests.append(request)
         cluster = self.server.cluster
         index = cluster.state.meta.applied_index - self.lag
+        if self.server.mute:
+            await asyncio.Event().wait()
         if self.fail is not None:
             status, error = self.fail
             return _json({"error": error, "applied_index": index}, status)

@@ -72,6 +72,23 @@ def test_a_registration_waits_for_servers_that_are_away_for_hours() -> None:
     with_agent(story)
 
 
+@pytest.mark.parametrize("leader", [1, 2, 3])
+def test_a_registration_leaves_servers_that_cannot_have_it_decided(leader: int) -> None:
+    cluster = FakeCluster()
+    cluster.leader = leader
+    for server in cluster.servers:
+        server.cut_off = server.node != leader
+
+    async def story(cluster: FakeCluster, agent: Agent) -> None:
+        loop = asyncio.get_running_loop()
+        begun_s = loop.time()
+        assert await agent.register() == 1
+        assert loop.time() - begun_s < 12
+        assert agent.connected_to == cluster.servers[leader - 1].url
+
+    with_agent(story, cluster)
+
+
 def test_two_agents_with_one_host_id_are_told_apart() -> None:
     async def story(cluster: FakeCluster, agent: Agent) -> None:
         await agent.register()

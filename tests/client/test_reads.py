@@ -123,6 +123,14 @@ async def test_a_read_fails_over_to_the_next_server() -> None:
             assert (len(servers[1].requests), len(servers[2].requests)) == (1, 2)
 
 
+async def test_a_server_that_hangs_leaves_a_read_the_time_for_another() -> None:
+    async with http_cluster() as (cluster, servers):
+        servers[0].server.mute = True
+        async with Client(cluster.urls, timeout_s=1.0) as client:
+            await client.cluster()
+        assert len(servers[0].requests) == 1
+
+
 async def test_a_read_says_whether_it_may_be_stale_and_who_asks() -> None:
     async with http_cluster(1) as (cluster, servers), Client(cluster.urls, actor="al") as client:
         await client.cluster()
