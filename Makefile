@@ -10,7 +10,8 @@ SEEDS ?= 100
 SEED ?= 1000
 MINUTES ?= 60
 
-.PHONY: help setup demo test test-slow sim sim-long mutants mutants-quick check format proto bench clean
+.PHONY: help setup demo test test-slow sim sim-long mutants mutants-quick faults faults-broken check format proto bench \
+	clean
 
 help:
 	@echo "make demo       three servers, five agents, three failures: watch a training job survive"
@@ -20,6 +21,8 @@ help:
 	@echo "make sim-long   the same for an hour (MINUTES=60), from another seed (SEED=1000)"
 	@echo "make mutants    the product with one guard taken out after the other: what finds it, and how fast"
 	@echo "make mutants-quick  the same from one seed each: minutes instead of hours"
+	@echo "make faults     real clusters broken while clients work, and judged, for five minutes"
+	@echo "make faults-broken  the product broken on purpose, in many ways: each must be noticed; half an hour"
 	@echo "make check      format, lint, types"
 	@echo "make bench      the figures in README.md, measured here; half an hour"
 	@echo "make proto      regenerate coord/pb from proto/"
@@ -55,6 +58,9 @@ sim: $(INSTALLED)
 sim-long: $(INSTALLED)
 	$(BIN)/coordctl sim run --minutes $(MINUTES) --seed $(SEED) --keep-going
 
+faults-broken: $(INSTALLED)
+	$(BIN)/coordctl faults broken --directory build/broken
+
 check: $(INSTALLED)
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
@@ -69,6 +75,13 @@ mutants: $(INSTALLED)
 
 mutants-quick: $(INSTALLED)
 	$(BIN)/coordctl sim mutants --quick
+
+# Every workload, and of nemeses every family: processes, links, disks and clocks, members.
+faults: $(INSTALLED)
+	rm -rf build/faults
+	$(BIN)/coordctl faults run --workload registers+training,jobs+watches,churn+members \
+		--nemesis kill-leader+pause-host+transfer,halves+slow,power-cut+clock \
+		--minutes 0.25 --seed 1 --keep-going --directory build/faults
 
 proto: $(INSTALLED)
 	$(BIN)/python -m tests.generate_proto
