@@ -149,6 +149,24 @@ class TestStop:
         assert rank.gone
         assert until_done(fleet) == JobStatus.COMPLETED
 
+    def test_a_child_left_behind_ends_with_the_power(self, fleet: SmallFleet) -> None:
+        """Killable or not: whoever boots afterwards finds nothing of it, and it counts no more."""
+        fleet.submit(role(replicas=2, last_step=30, exclusive=True))
+        ranks = fleet.until_running(*KEYS)
+        host = ranks[0].host
+        for rank in ranks:
+            rank.child_pid = rank.process.pid + 1
+            rank.unkillable = rank.number == 1
+            rank.exit(1)
+        assert host.runs == ranks
+        host.power_off()
+        assert not host.runs
+        assert all(rank.gone for rank in ranks)
+        ranks[1].let_die()
+        host.power_on()
+        fleet.until_running("job/trainer/0#2", "job/trainer/1#2")
+        assert until_done(fleet) == JobStatus.COMPLETED
+
 
 class TestCheckpoints:
     def test_a_restart_goes_on_where_the_last_checkpoint_was_committed(

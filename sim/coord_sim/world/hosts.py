@@ -167,6 +167,7 @@ class SimHost:
         self.keeper = None
         for rank in list(self.runs):
             rank.lose_power()
+        assert not self.runs, f"survived the loss of power: {[rank.task for rank in self.runs]}"
         self.disk.lose_power()
 
     def power_cycle(self, off_s: float) -> None:

@@ -130,8 +130,7 @@ class SimRank:
 
     def lose_power(self) -> None:
         """With its host. Nobody sees how."""
-        self.child_pid = 0
-        self._end(ExitStatus(signal=signal.SIGKILL, observed=False))
+        self._end_all(ExitStatus(signal=signal.SIGKILL, observed=False))
 
     def _terminate(self) -> None:
         kernel, term_s = self.host.kernel, self._own.term_s
@@ -145,17 +144,20 @@ class SimRank:
             kernel.call_later(term_s, self._end, ExitStatus(signal=signal.SIGTERM))
 
     def _kill(self) -> None:
-        self.child_pid = 0
-        if self.status is None:
-            self._end(ExitStatus(signal=signal.SIGKILL))
-        else:
-            self.host.rank_gone(self)
+        self._end_all(ExitStatus(signal=signal.SIGKILL))
+
+    def _end_all(self, status: ExitStatus) -> None:
+        """Every process of it, whether the main one lives or has left a child behind."""
+        self._end_child()
+        self._end(status)
 
     def _child_ends(self) -> None:
-        if not self.child_pid or self.unkillable:
-            return
+        if not self.unkillable:
+            self._end_child()
+
+    def _end_child(self) -> None:
         self.child_pid = 0
-        if self.status is not None:
+        if self.gone:
             self.host.rank_gone(self)
 
     def _end(self, status: ExitStatus) -> None:
@@ -165,7 +167,7 @@ class SimRank:
         self.collective.left(self.number)
         self.sim.kill()
         self.host.rank_ended(self)
-        if not self.child_pid:
+        if self.gone:
             self.host.rank_gone(self)
 
     def _died(self) -> None:
