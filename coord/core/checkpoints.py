@@ -2,7 +2,8 @@
 
 One checkpoint is of one generation: shards of different generations never mix. Only tasks of the
 current generation that have not been given up may add to it. A step at or below a committed one is
-refused, so restore points never go back. (design.md, Checkpoints; races.md 21 to 26.)
+refused, so restore points never go back. (design.md, Checkpoints; races.md 21 to 26.) They end with
+their gang: a task that a resize took away has none when it is wanted again.
 """
 
 from __future__ import annotations

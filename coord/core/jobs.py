@@ -117,7 +117,10 @@ def _resize_gang(step: Step, key: str, replicas: int, cause: str) -> None:
 
 
 def _resize_tasks(step: Step, name: str, role: RoleSpec, replicas: int, cause: str) -> None:
-    """Independent tasks come and go one by one; the others are not disturbed."""
+    """Independent tasks come and go one by one; the others are not disturbed.
+
+    One that has gone took its budgets and checkpoints with it: the next of its name begins anew.
+    """
     state = step.state
     for key in state.jobs[name].gangs:
         gang = state.gangs[key]

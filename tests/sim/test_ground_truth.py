@@ -261,6 +261,23 @@ class TestWhatIsAllowed:
         start(fleet.host())
         fleet.run_for(1)
 
+    def test_a_task_taken_away_by_a_resize_and_wanted_again(self, fleet: SmallFleet) -> None:
+        """It went with its checkpoints: the next one of its name begins at the beginning."""
+        fleet.submit(role(last_step=50, gang=False, min_replicas=1))
+        _, taken = fleet.until_running("job/trainer/0#1", "job/trainer/1#2")
+        taken.exit(1)
+        (taken,) = fleet.until_running("job/trainer/1#3")
+        fleet.until(lambda: fleet.state.newest_checkpoint("job/trainer/1"), "checkpoint")
+        taken.exit(1)
+        (taken,) = fleet.until_running("job/trainer/1#4")
+        assert taken.env["COORD_RESTORE"]
+        fleet.ask(events.JobResizeRequested("job", "trainer", 1, "me"))
+        fleet.until(lambda: "job/trainer/1" not in fleet.state.gangs, "end of the second")
+        fleet.ask(events.JobResizeRequested("job", "trainer", 2, "me"))
+        (again,) = fleet.until_running("job/trainer/1#5")
+        assert not again.env["COORD_RESTORE"]
+        fleet.run_for(5)
+
     def test_a_gang_that_was_asked_to_end(self, fleet: SmallFleet) -> None:
         """A service that is stopped when its job is done succeeds, whatever its processes do."""
         log = Log(fleet)

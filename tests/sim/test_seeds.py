@@ -8,6 +8,8 @@ from coord_sim.world.run import run_seed
 
 SEEDS = [
     pytest.param(200_147, WorldOptions(seconds=40), id="a peer's digest of a damaged entry"),
+    pytest.param(400_612, WorldOptions(seconds=40), id="a child left behind, and its host's power"),
+    pytest.param(400_819, WorldOptions(seconds=40), id="a task resized away and wanted again"),
 ]
 
 

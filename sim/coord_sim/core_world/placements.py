@@ -10,6 +10,7 @@ from coord.model.entry import Recorded
 from coord.model.ids import gang_key
 
 from .machines import LACKED
+from .restore_points import SENTENCE, RestorePoints
 from .violation import CoreViolation
 
 WORKLESS = "a drained host gets no work, and stays drained over a new registration"
@@ -23,7 +24,7 @@ class Placements:
     def __init__(self, state: State) -> None:
         self.state = state
         self.generations: dict[str, int] = {}
-        self.restored: dict[str, int] = {}
+        self.restore_points = RestorePoints()
         self.boots: dict[str, str] = {}
         self.drained: dict[str, bool] = {}
         """Host -> whether an operator wanted it; a notice is over with the next boot."""
@@ -65,8 +66,13 @@ class Placements:
             self.boots[event.host] = event.boot
         elif isinstance(event, events.JobCancelRequested):
             self.unwanted[event.job] = "it was cancelled"
+        elif isinstance(event, events.JobSubmitted):
+            self.restore_points = self.restore_points.without(event.spec.name)
 
     def _take_decision(self, decision: decisions.AnyDecision, record: Recorded) -> None:
+        self.restore_points, wrong = self.restore_points.after(decision)
+        if wrong:
+            raise CoreViolation(SENTENCE, wrong)
         if isinstance(decision, decisions.TasksPlaced):
             self._look_at_placement(decision, record.now_ms)
         elif isinstance(decision, decisions.RestartScheduled):
@@ -83,8 +89,6 @@ class Placements:
                 del self.unwanted[key]
         elif isinstance(decision, decisions.GangStopped | decisions.GangSucceeded):
             self.unwanted.pop(decision.gang, None)
-            # Made smaller and larger again, a job gets a new task of the name, without a past.
-            self.restored.pop(decision.gang, None)
             gang = self.state.gangs.get(decision.gang)
             if gang is not None and gang.holds:
                 raise CoreViolation("a gang that has ended keeps no places", f"{gang}")
@@ -109,9 +113,6 @@ class Placements:
         if decision.generation <= self.generations.get(decision.job, 0):
             raise CoreViolation("generations only grow", f"{decision}")
         self.generations[decision.job] = decision.generation
-        if decision.restore_step < self.restored.get(decision.gang, -1):
-            raise CoreViolation("restore points never go back", f"{decision}")
-        self.restored[decision.gang] = decision.restore_step
         gang = self.state.gangs[decision.gang]
         role = self.state.jobs[decision.job].spec.role(gang.role)
         smallest = role.smallest if role is not None and gang.index < 0 else 1

@@ -41,6 +41,7 @@ from coord.model.entities import (
 )
 from coord.model.entry import Recorded
 from coord.model.events import ClockAdvanced, ClusterConfigured, JobSubmitted, LeaderElected
+from coord_sim.core_world.restore_points import SENTENCE, RestorePoints, restore_points_of
 
 from .fork import RowKey
 
@@ -48,7 +49,7 @@ NOTHING_CHANGED = "what is refused or repeated changes nothing"
 DECIDED_ONCE = "no request is decided twice"
 ONE_RESTART = "one failure makes one restart"
 CURRENT_COMMITS = "an old generation commits nothing"
-RESTORES_GROW = "restore points never go back"
+RESTORES_GROW = SENTENCE
 GENERATIONS_GROW = "generations only grow"
 INCARNATIONS_GROW = "incarnations only grow"
 FINISHED_STAYS = "a finished job stays finished"
@@ -87,8 +88,7 @@ class Memory(msgspec.Struct, frozen=True):
     """Job -> the decision that ended it."""
     generations: dict[str, int] = {}
     """Job -> the newest generation placed."""
-    restored: dict[str, int] = {}
-    """Gang -> the step it restarted from last."""
+    restore_points: RestorePoints = RestorePoints()
     incarnations: dict[str, int] = {}
     failed: dict[str, int] = {}
     """Gang -> the newest generation that an incident ended."""
@@ -117,7 +117,7 @@ def memory_of(state: State) -> Memory:
     gangs = state.gangs.values()
     return Memory(
         generations={name: job.generation for name, job in state.jobs.items()},
-        restored={gang.key: gang.restore_step for gang in gangs},
+        restore_points=restore_points_of(state),
         incarnations={name: host.incarnation for name, host in state.hosts.items()},
         restarted={gang.key: gang.generation - (gang.phase != GangPhase.WAITING) for gang in gangs},
         term=state.meta.term,
@@ -144,6 +144,11 @@ def judge(
     elif isinstance(event, ClockAdvanced) and record.entry.term != memory.term:
         return memory, (VERDICTS_IN_TERM, f"by a leader of {record.entry.term} in {memory.term}")
     for decision in record.decisions:
+        points, wrong = memory.restore_points.after(decision)
+        if wrong:
+            return memory, (RESTORES_GROW, wrong)
+        if points is not memory.restore_points:
+            memory = replace(memory, restore_points=points)
         look = _LOOKS.get(type(decision))
         if look is None:
             continue
@@ -175,7 +180,7 @@ def _forget_job(memory: Memory, job: str) -> Memory:
     return Memory(
         _without(memory.ended, job),
         _without(memory.generations, job),
-        _without(memory.restored, job),
+        memory.restore_points.without(job),
         memory.incarnations,
         _without(memory.failed, job),
         _without(memory.restarted, job),
@@ -208,18 +213,8 @@ def _placed(
     known = memory.generations.get(decision.job, 0)
     if decision.generation <= known:
         return memory, (GENERATIONS_GROW, f"{decision.gang}: {decision.generation} after {known}")
-    restored = memory.restored.get(decision.gang, -1)
-    if decision.restore_step < restored:
-        detail = f"{decision.gang}: step {decision.restore_step} after {restored}"
-        return memory, (RESTORES_GROW, detail)
-    return (
-        replace(
-            memory,
-            generations={**memory.generations, decision.job: decision.generation},
-            restored={**memory.restored, decision.gang: decision.restore_step},
-        ),
-        None,
-    )
+    generations = {**memory.generations, decision.job: decision.generation}
+    return replace(memory, generations=generations), None
 
 
 def _committed(

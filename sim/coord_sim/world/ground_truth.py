@@ -16,6 +16,7 @@ from coord.core.state import State
 from coord.model import decisions, events
 from coord.model.entities import TaskStatus
 from coord.model.entry import Recorded
+from coord_sim.core_world.restore_points import SENTENCE, RestorePoints
 from coord_sim.world.hosts import SimHosts
 from coord_sim.world.ranks import SimRank
 
@@ -32,7 +33,7 @@ CURRENT = "a checkpoint is committed by the generation that was placed last"
 SAVED = "a shard that counts was written, as it is told"
 WHOLE = "a committed checkpoint holds what every rank of its generation saved"
 RESTORED = "a restart begins from a committed checkpoint"
-FORWARD = "restore points never go back"
+FORWARD = SENTENCE
 AGREED = "when all is quiet, what lives is what the state says runs"
 
 PROPERTIES = (
@@ -49,8 +50,6 @@ class Placed(msgspec.Struct):
 
     generation: int
     tasks: tuple[str, ...]
-    restore: str
-    restore_step: int
     stopping: bool = False
 
 
@@ -71,6 +70,7 @@ class GroundTruth:
         self._placed: dict[str, Placed] = {}
         self._committed: dict[str, dict[str, int]] = {}
         """Gang to (path to step) of what was committed."""
+        self._restore_points = RestorePoints()
         self._applied = 0
         hosts.watchers.append(self)
 
@@ -140,6 +140,9 @@ class GroundTruth:
                 if look is not None:
                     look(self, record)
             for decision in record.decisions:
+                self._restore_points, wrong = self._restore_points.after(decision)
+                if wrong:
+                    self._violated(FORWARD, wrong, record)
                 react = _REACTIONS.get(type(decision))
                 if react is not None:
                     react(self, record.entry.index, decision)
@@ -152,6 +155,7 @@ class GroundTruth:
         for known in (self._reaped, self._placed, self._committed):
             for key in [key for key in known if key.startswith(start)]:
                 del known[key]
+        self._restore_points = self._restore_points.without(event.spec.name)
         for task in [task for task in self._runs if task.startswith(start)]:
             # Of the forgotten one a process may live that could not be killed.
             self._runs[task] = [rank for rank in self._runs[task] if not rank.gone]
@@ -193,18 +197,8 @@ class GroundTruth:
             self._violated(SAVED, detail, record)
 
     def _tasks_placed(self, index: int, decision: decisions.TasksPlaced) -> None:
-        before = self._placed.get(decision.gang)
-        if before is not None and decision.restore_step < before.restore_step:
-            self._violated(
-                FORWARD,
-                f"{decision.gang}#{decision.generation} from {decision.restore_step} at index "
-                f"{index}, #{before.generation} from {before.restore_step}",
-            )
         self._placed[decision.gang] = Placed(
-            decision.generation,
-            tuple(placement.task for placement in decision.placements),
-            decision.restore,
-            decision.restore_step,
+            decision.generation, tuple(placement.task for placement in decision.placements)
         )
 
     def _tasks_stopping(self, index: int, decision: decisions.TasksStopping) -> None:

@@ -19,6 +19,7 @@ from coord.core.state import State, Table, new_state, state_digest
 from coord.model import decisions as d
 from coord.model.entry import Recorded
 from coord.model.events import JobSubmitted
+from coord_sim.core_world.restore_points import SENTENCE, RestorePoints
 from coord_sim.world.outcome import Violation
 
 READ_TABLES = ("hosts", "jobs", "gangs", "tasks", "checkpoints", "incidents")
@@ -126,12 +127,15 @@ class _Decided:
     def __init__(self) -> None:
         self._incarnations: Counter[str] = Counter()
         self._generations: Counter[tuple[str, int]] = Counter()
-        self._restored: dict[tuple[str, int], int] = {}
+        self._restore_points = RestorePoints()
         self._submissions: Counter[str] = Counter()
         self._ended: dict[tuple[str, int], str] = {}
 
     def look(self, record: Recorded) -> None:
         for decision in record.decisions:
+            self._restore_points, wrong = self._restore_points.after(decision)
+            if wrong:
+                raise Violation(SENTENCE, f"{wrong}, {_told(record, decision)}")
             if isinstance(decision, d.HostJoined):
                 if decision.incarnation <= self._incarnations[decision.host]:
                     raise Violation("incarnations only grow", _told(record, decision))
@@ -151,10 +155,6 @@ class _Decided:
         if decision.generation <= self._generations[job]:
             raise Violation("generations only grow", _told(record, decision))
         self._generations[job] = decision.generation
-        gang = (decision.gang, job[1])
-        if decision.restore_step < self._restored.get(gang, -1):
-            raise Violation("restore points never go back", _told(record, decision))
-        self._restored[gang] = decision.restore_step
 
     def _job(self, name: str) -> tuple[str, int]:
         """A name and which job of that name it is: one that is forgotten frees its name."""
@@ -162,6 +162,7 @@ class _Decided:
 
     def submitted(self, name: str) -> None:
         self._submissions[name] += 1
+        self._restore_points = self._restore_points.without(name)
 
 
 def _changed(table: Table[Any], known: dict[str, Any], unread: tuple[str, ...]) -> bool:
