@@ -108,9 +108,9 @@ async def join(request: web.Request) -> web.Response:
 
 
 async def _tell_joiner(request: web.Request, member: Member) -> None:
-    """The new server must know the members before it is one."""
+    """The new server must know the members, and by which addresses it is one, before it is."""
     node = request.app[NODE]
-    body = JoinBody(node.welcome().cluster, member.node, node.status.members)
+    body = JoinBody(node.welcome().cluster, member.node, (*node.status.members, member))
     url = f"http://{member.api_address}{JOIN_PATH}"
     try:
         async with request.app[PEER_HTTP].post(

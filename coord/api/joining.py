@@ -19,7 +19,8 @@ JOIN_PATH = "/v1/cluster/join"
 
 
 class JoinBody(msgspec.Struct, forbid_unknown_fields=True):
-    """What the leader says: of which cluster, to which server, and who the members are now."""
+    """What the leader says: of which cluster, to which server, and who the members are, with the
+    server itself as it is to be added (which leaders of an earlier release left out)."""
 
     cluster: str
     node: int

@@ -155,13 +155,14 @@ def _knows_members(environment: Environment) -> bool:
 async def _wait_to_join(
     config: ServerConfig, api_socket: socket.socket, stop: asyncio.Event
 ) -> ServerConfig:
-    """The same with the members that the leader has, once it wants to add this server."""
+    """The same with the members that the leader has, once it wants to add this server: under which
+    addresses is the leader's to say, as behind a proxy they are not those listened at."""
     log.info("waiting_to_join", node=config.node, api=config.api_listen, cluster=config.cluster)
     room = WaitingRoom(config.cluster, config.node)
     members = await room.wait(api_socket, config.api_ssl, stop)
-    own = Member(config.node, config.peer_listen, config.api_listen)
-    others = [member for member in members if member.node != config.node]
-    return msgspec.structs.replace(config, members=(*others, own), joining=True)
+    if config.node not in [member.node for member in members]:
+        members = (*members, Member(config.node, config.peer_listen, config.api_listen))
+    return msgspec.structs.replace(config, members=members, joining=True)
 
 
 async def _start(

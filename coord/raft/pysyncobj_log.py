@@ -49,7 +49,7 @@ class PySyncObjLog:
 
     `members` is the first configuration, of which this node is one; with `joins` it is not, and
     waits until the leader adds it: `members` must then be those that the leader has (its own entry
-    only says where to listen), because the library counts majorities of whom it knows.
+    says where others will reach it), because the library counts majorities of whom it knows.
     After a restart the log's own configuration counts. `listen` is the address to bind where that
     is not the node's peer address; `ssl_context` is made by `handshake.peer_context`. The
     environment stays the caller's, who closes it after `stop`.
@@ -71,13 +71,13 @@ class PySyncObjLog:
         run_blocking: RunBlocking = run_in_thread,
     ) -> None:
         own = [member.peer_address for member in members if member.node == node]
+        self._first_address = own[0] if own else listen
         if network is None:
-            address = own[0] if own else listen
             network = TcpNetwork(
                 node,
                 environment.identity.cluster,
-                listen=listen or address,
-                peer_address=address,
+                listen=listen or self._first_address,
+                peer_address=self._own_address,
                 ssl_context=ssl_context,
                 rng=rng,
             )
@@ -320,6 +320,11 @@ class PySyncObjLog:
                 f"holds {journal.first_index} to {journal.last_index}; they do not belong "
                 "together. Move the data directory away and let the server rejoin from its peers"
             )
+
+    def _own_address(self) -> str:
+        """Where others reach this node: as the configuration has it, once that has this node."""
+        known = [one.peer_address for one in self._journal.members if one.node == self.node]
+        return known[0] if known else self._first_address
 
     def _leads_in(self, term: int) -> bool:
         running = self._turns is not None and self._turns.running

@@ -11,7 +11,7 @@ import asyncio
 import random
 import socket
 import ssl
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import msgspec
@@ -67,8 +67,8 @@ class _Link:
 
 
 class TcpNetwork:
-    """One server's connections. `listen` is the address to bind, `own.peer_address` the one that
-    others dial."""
+    """One server's connections. `listen` is the address to bind, `peer_address()` the one that
+    others dial, asked for whenever it introduces itself."""
 
     def __init__(
         self,
@@ -76,11 +76,12 @@ class TcpNetwork:
         cluster: str,
         *,
         listen: str,
-        peer_address: str,
+        peer_address: Callable[[], str],
         ssl_context: ssl.SSLContext | None,
         rng: random.Random,
     ) -> None:
-        self._own = Introduction(cluster, node, peer_address, "raft")
+        self._own = Introduction(cluster, node, "", "raft")
+        self._peer_address = peer_address
         self._listen = listen
         self._ssl = ssl_context
         self._rng = rng
@@ -222,7 +223,12 @@ class TcpNetwork:
         return stream, peer
 
     def _introduction(self, purpose: str) -> Introduction:
-        return msgspec.structs.replace(self._own, purpose=purpose, version=self._handler.version())
+        return msgspec.structs.replace(
+            self._own,
+            peer_address=self._peer_address(),
+            purpose=purpose,
+            version=self._handler.version(),
+        )
 
     def _tell_refusal(self, error: BaseException, remote: str) -> None:
         """Once a minute for each reason: who is refused comes again every second."""

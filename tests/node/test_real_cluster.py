@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, Self
 
 import aiohttp
 import msgspec
+import pytest
 
 from coord.core.state import state_from_rows, take_changes
 from coord.node.server import EXIT_HALTED, ServerConfig, run_server
@@ -94,6 +96,9 @@ class Servers:
         url = f"http://{self.configs[number].api_listen}{path}"
         async with self.http.request(method, url, json=body) as answer:
             return answer.status, await answer.json()
+
+    async def accepts(self, method: str, path: str, **body: object) -> bool:
+        return (await self.ask(method, 1, path, body))[0] == 200
 
     async def leader(self) -> int:
         for number in self._tasks:
@@ -181,6 +186,83 @@ async def test_a_server_joins_leads_and_is_removed(tmp_path: Path) -> None:
         assert [one["node"] for one in answer["members"]] == [1, 2, 3]
         await servers.write(follower, 5)
         await servers.stop(4)
+
+
+class Door:
+    """Passes connections on, as a proxy before a server does, and remembers how each began."""
+
+    def __init__(self, leads_to: str) -> None:
+        self.address = free_address()
+        self.began: list[bytes] = []
+        self._host, _, self._port = leads_to.rpartition(":")
+        self._server: asyncio.Server
+
+    async def __aenter__(self) -> Self:
+        host, _, port = self.address.rpartition(":")
+        self._server = await asyncio.start_server(self._pass, host, int(port))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        first = await reader.read(65_536)
+        self.began.append(first)
+        try:
+            inner_reader, inner_writer = await asyncio.open_connection(self._host, self._port)
+        except OSError:
+            writer.close()
+            return
+        inner_writer.write(first)
+        await asyncio.gather(_copy(reader, inner_writer), _copy(inner_reader, writer))
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while some := await reader.read(65_536):
+            writer.write(some)
+            await writer.drain()
+    writer.close()
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_server_behind_a_proxy_is_asked_for_its_snapshot_there(
+    tmp_path: Path, restarts: bool
+) -> None:
+    """Where it listens is nobody else's business: the address it was added under counts."""
+    async with Servers(tmp_path) as servers:
+        joining = msgspec.structs.replace(
+            servers.configs[1],
+            node=4,
+            data_dir=str(tmp_path / "server-4"),
+            api_listen=free_address(),
+            peer_listen=free_address(),
+            members=(),
+        )
+        servers.configs[4] = joining
+        await servers.start(4)
+        async with Door(joining.peer_listen) as door:
+            member = {"node": 4, "peer_address": door.address, "api_address": joining.api_listen}
+            await servers.until(lambda: servers.accepts("POST", "/v1/cluster/transfer", node=1))
+            await servers.stop(3)
+            status, answer = await servers.ask("POST", 1, "/v1/cluster/members", member)
+            assert status == 200, answer
+            await servers.ready(4)
+            if restarts:
+                await servers.stop(4)
+                await servers.start(4)
+                await servers.ready(4)
+            await servers.until(lambda: servers.accepts("POST", "/v1/cluster/transfer", node=4))
+            await servers.write(4, 80)
+            for number in (1, 2, 4):
+                assert (await servers.ask("POST", number, "/v1/cluster/snapshot"))[0] == 200
+            await servers.write(4, 5)
+            assert not [one for one in door.began if b"snapshot" in one]
+            await servers.start(3)
+            await servers.ready(3)
+            assert await servers.same_log() > 85
+            assert [one for one in door.began if b"snapshot" in one]
+            await servers.stop(4)
 
 
 async def test_a_server_whose_state_has_gone_wrong_ends_with_the_code_for_it(

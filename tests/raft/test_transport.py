@@ -65,7 +65,7 @@ class Server:
             node,
             cluster,
             listen=self.member.peer_address,
-            peer_address=self.member.peer_address,
+            peer_address=lambda: self.member.peer_address,
             ssl_context=tls,
             rng=random.Random(node),
         )
@@ -307,7 +307,7 @@ async def test_plaintext_is_spoken_on_loopback_only() -> None:
         1,
         "test",
         listen="0.0.0.0:0",
-        peer_address="10.0.0.1:7",
+        peer_address=lambda: "10.0.0.1:7",
         ssl_context=None,
         rng=random.Random(1),
     )
