@@ -9,17 +9,19 @@ from pathlib import Path
 import click
 import msgspec
 
-from coord.cli.exits import BadInput, Exit
+from coord.cli.exits import BadInput, Exit, NoServer
 from coord.cli.output import print_json, print_lines
 from coord.cli.wording import count_text
 from jepsen_lite.cli.logs import logs_to_stderr
 from jepsen_lite.cli.telling import print_many, print_one
 from jepsen_lite.cli.watching import Watching
+from jepsen_lite.cluster.attached import Unreachable
 from jepsen_lite.history.journal import HistoryError
 from jepsen_lite.network.choice import KINDS, which_network
 from jepsen_lite.network.port import NetworkFailed
-from jepsen_lite.run.abilities import abilities_here
+from jepsen_lite.run.abilities import Abilities, abilities_here
 from jepsen_lite.run.artefacts import history_in
+from jepsen_lite.run.attached import abilities_there
 from jepsen_lite.run.campaign import Campaign, Done, Planned, every_pair, plan
 from jepsen_lite.run.figures import Figures
 from jepsen_lite.run.options import RunOptions
@@ -60,6 +62,7 @@ Exit codes:
   0  everything that was judged holds
   1  a violation, a verdict that is not known, or a run that broke off
   2  usage, or something that this machine cannot do and nothing else was asked for
+  3  no server of the cluster given with --attach answers
   130  interrupted with Ctrl-C; everything has ended, and what was recorded is kept
 """
 )
@@ -105,6 +108,20 @@ Exit codes:
 )
 @click.option("--network", type=click.Choice(KINDS), default=DEFAULT.network, show_default=True)
 @click.option(
+    "--attach",
+    default="",
+    metavar="URL[,URL..]",
+    help="Of servers of a cluster that runs already: use it in place of one of our own. What "
+    "breaks it must have a command in --hooks; its own jobs and hosts are left alone.",
+)
+@click.option(
+    "--hooks",
+    default="",
+    metavar="FILE",
+    help="YAML with the commands by which that cluster lets itself be broken; "
+    "jepsen_lite.cluster.hooks describes it.",
+)
+@click.option(
     "--directory",
     type=click.Path(file_okay=False),
     default="faults",
@@ -128,6 +145,8 @@ def run(
     hosts: int,
     rate: float,
     network: str,
+    attach: str,
+    hooks: str,
     directory: str,
     keep_going: bool,
     output: str,
@@ -145,9 +164,11 @@ def run(
         hosts=hosts,
         rate=rate,
         network=network,
+        attach=tuple(url.strip() for url in attach.split(",") if url.strip()),
+        hooks=hooks,
     )
     runs = every_pair(workload, nemesis, range(seed, seed + seeds), options)
-    planned = _planned(runs, Path(directory), network, hosts)
+    planned = _planned(runs, Path(directory))
     with Watching(planned) as watching:
         logs_to_stderr()
         campaign = Campaign(
@@ -160,15 +181,11 @@ def run(
     ctx.exit(Exit.FAILED if any(done.bad for done in campaign.done) else Exit.OK)
 
 
-def _planned(runs: list[RunOptions], base: Path, network: str, hosts: int) -> list[Planned]:
+def _planned(runs: list[RunOptions], base: Path) -> list[Planned]:
     problems = dict.fromkeys(problem for options in runs for problem in options.problems())
     if problems:
         raise BadInput("; ".join(problems))
-    try:
-        which_network(network, "", tell=lambda _: None)
-    except NetworkFailed as error:
-        raise BadInput(f"--network {network}: {error}") from error
-    planned = plan(runs, base, abilities_here(network, hosts))
+    planned = plan(runs, base, _abilities(runs[0]))
     if all(one.skipped for one in planned):
         reasons = dict.fromkeys(
             f"{one.options.workload} under {one.options.nemesis} is not possible here: "
@@ -177,6 +194,20 @@ def _planned(runs: list[RunOptions], base: Path, network: str, hosts: int) -> li
         )
         raise BadInput("\n".join(reasons))
     return planned
+
+
+def _abilities(options: RunOptions) -> Abilities:
+    """Of this machine, or of the cluster that is attached."""
+    if options.attached:
+        try:
+            return asyncio.run(abilities_there(options))
+        except Unreachable as error:
+            raise NoServer(f"--attach: {error}") from error
+    try:
+        which_network(options.network, "", tell=lambda _: None)
+    except NetworkFailed as error:
+        raise BadInput(f"--network {options.network}: {error}") from error
+    return abilities_here(options.network, options.hosts)
 
 
 def _completes(campaign: Campaign) -> bool:

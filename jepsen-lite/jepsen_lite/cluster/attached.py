@@ -16,6 +16,7 @@ from typing import Self
 
 from coord.client import Client
 from coord.client.errors import CoordError
+from coord.client.servers import base_url
 from coord.client.views import ClusterView
 from jepsen_lite.cluster.hooks import (
     HOST_ACTS,
@@ -122,8 +123,8 @@ class HookedNetwork:
 
     def __init__(self, hooks: Hooks) -> None:
         self._hooks = hooks.network
-        given = {act for act in NETWORK_ACTS if getattr(hooks.network, act)}
-        self.can = frozenset(given & set(CAPABILITIES)) | (
+        self.acts = given = frozenset(act for act in NETWORK_ACTS if getattr(hooks.network, act))
+        self.can = (given & set(CAPABILITIES)) | (
             frozenset({"one_way"}) if "cut" in given else frozenset()
         )
         self.missing = {
@@ -176,7 +177,7 @@ class HookedNetwork:
 class Attached:
     """`urls` are of the servers' APIs, `hooks` a file as `jepsen_lite.cluster.hooks` describes.
 
-    Raises HooksError for a file that cannot be used, ValueError without any URL. Entering it raises
+    Raises HooksError for a file that cannot be used, ValueError for URLs that cannot. Entering it raises
     Unreachable when nobody answers; leaving it heals, resumes and starts what hooks did, and ends
     nothing.
     """
@@ -189,7 +190,8 @@ class Attached:
             name: AttachedServer(name, server) for name, server in given.servers.items()
         }
         self.hosts = {name: AttachedHost(name, host) for name, host in given.hosts.items()}
-        self.urls = list(dict.fromkeys([*urls, *(s.url for s in self.servers.values() if s.url)]))
+        named = [*urls, *(server.url for server in self.servers.values() if server.url)]
+        self.urls = list(dict.fromkeys(base_url(url) for url in named))
         if not self.urls:
             raise ValueError("no server is named: give URLs, or `url` of servers in the hooks")
         self.network = HookedNetwork(given)

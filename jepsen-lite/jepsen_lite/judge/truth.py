@@ -288,10 +288,14 @@ def _disagreeing(
             yield Finding(f"{life} lives, by the state it is {task_or_none.status}")
 
 
-def judge_ends(state: State, prefix: str) -> Judgement:
-    """Whether every job whose name begins so has ended, by the state at the end of the log. One
-    that has not may only have lacked time."""
-    jobs = [job for name, job in sorted(state.jobs.items()) if name.startswith(prefix)]
+def judge_ends(state: State, prefix: str, suffix: str = "") -> Judgement:
+    """Whether every job whose name begins and ends so has ended, by the state at the end of the
+    log. One that has not may only have lacked time."""
+    jobs = [
+        job
+        for name, job in sorted(state.jobs.items())
+        if name.startswith(prefix) and name.endswith(suffix)
+    ]
     findings = (
         Finding(f"job {job.name} is {job.status} at the end of the log", undecided=True)
         for job in jobs

@@ -42,7 +42,12 @@ async def _halves(cluster: Cluster, rng: random.Random) -> Misfortune | None:
     others = [party for party in parties(cluster) if party not in servers]
     side = sorted(few + [party for party in others if rng.random() < 0.5])
     rest = [party for party in parties(cluster) if party not in side]
-    ways = both_ways((one, other) for one in side for other in rest if one[0] + other[0] != "hh")
+    ways = both_ways(
+        (one, other)
+        for one in side
+        for other in rest
+        if one not in cluster.hosts or other not in cluster.hosts
+    )
     what = f"{', '.join(side)} on one side of a cut, {', '.join(rest)} on the other"
     return cut_off(cluster, what, ways, rng.uniform(*CUT_S))
 

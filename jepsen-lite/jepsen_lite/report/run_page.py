@@ -49,7 +49,7 @@ def write_page(report: Report, directory: Path) -> Path:
     history = read_history(directory / HISTORY)
     options = report.options
     facts = [
-        ("cluster", f"{options.servers} servers, {options.hosts} hosts"),
+        ("cluster", options.cluster),
         ("load", f"{options.seconds:g} s at {options.rate:g} operations a second"),
         ("seed", str(options.seed)),
         ("coord", report.version),

@@ -28,10 +28,25 @@ class Abilities(msgspec.Struct, frozen=True):
     and what to do about it."""
 
     lacks: dict[str, str]
+    workloads: dict[str, str] = {}
+    """Those that cannot be had by their names, whatever they need, each with the reason."""
+    nemeses: dict[str, str] = {}
+    """Likewise."""
 
     def against(self, needs: Iterable[str]) -> list[str]:
         """Why something with these needs cannot be done here; empty when it can."""
         return [f"{need}: {self.lacks[need]}" for need in sorted(needs) if need in self.lacks]
+
+    def against_run(self, workload: str, nemesis: str) -> list[str]:
+        """Likewise, of names joined by +."""
+        refused = [
+            *((one.name, self.workloads.get(one.name)) for one in workloads_named(workload)),
+            *((one.name, self.nemeses.get(one.name)) for one in chosen(nemesis)),
+        ]
+        return [
+            *self.against(needs_of(workload, nemesis) if self.lacks else ()),
+            *(f"{name}: {reason}" for name, reason in refused if reason),
+        ]
 
 
 def needs_of(workload: str, nemesis: str) -> frozenset[str]:

@@ -10,19 +10,18 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from contextlib import suppress
 from pathlib import Path
 
 from coord.client import CoordError, Rejected
 from jepsen_lite.cluster.attached import Attached, AttachedMember
-from jepsen_lite.cluster.hooks import HooksError
 from jepsen_lite.nemeses.catalogue import NEMESES
 from jepsen_lite.run.abilities import Abilities
 from jepsen_lite.run.options import RunOptions
 
 ACTOR = "faults"
-REACH_S = 10.0
+REACH_S = 5.0
 HEAL_S = 90.0
 LEAVE_S = 20.0
 POLL_S = 0.25
@@ -66,15 +65,6 @@ def attached_to(options: RunOptions) -> Attached:
     return Attached(options.attach, hooks=hooks, timeout_s=REACH_S)
 
 
-def problems_of(options: RunOptions) -> list[str]:
-    """What is wrong with how the cluster is named, before anybody is asked."""
-    try:
-        attached_to(options)
-    except (HooksError, ValueError) as error:
-        return [str(error)]
-    return []
-
-
 async def abilities_there(options: RunOptions) -> Abilities:
     """What the cluster lacks for each workload and nemesis. Raises Unreachable."""
     attached = attached_to(options)
@@ -84,11 +74,14 @@ async def abilities_there(options: RunOptions) -> Abilities:
     workloads = dict(_WORKLOADS)
     if not up:
         workloads["jobs"] = "no host of the cluster is up: start an agent"
-    nemeses = {name: "; ".join(lacking) for name in NEMESES if (lacking := _lacks(attached, name))}
+    nemeses = {
+        name: "; ".join(lacking) for name in NEMESES if (lacking := lacking_for(attached, name))
+    }
     return Abilities({}, workloads=workloads, nemeses=nemeses)
 
 
-def _lacks(attached: Attached, nemesis: str) -> list[str]:
+def lacking_for(attached: Attached, nemesis: str) -> list[str]:
+    """What the hooks lack for it, each with what to write where; empty when it can be done."""
     if nemesis in _SERVER_ACTS:
         return [
             *_unnamed(attached.servers, "servers", 1),
@@ -118,11 +111,10 @@ def _lacks(attached: Attached, nemesis: str) -> list[str]:
     return [f"no hook can do that to a cluster that is not ours; {_OF_OUR_OWN}"]
 
 
-def _unnamed(members: dict[str, AttachedMember] | object, what: str, least: int) -> list[str]:
-    named = len(members)  # type: ignore[arg-type]
-    if named >= least:
+def _unnamed(members: Sized, what: str, least: int) -> list[str]:
+    if len(members) >= least:
         return []
-    return [f"the hooks name {named} {what}, and {least} are needed: give them with --hooks"]
+    return [f"the hooks name {len(members)} {what}, it takes {least}: name them in --hooks FILE"]
 
 
 def _missing(members: Iterable[AttachedMember], what: str, acts: Iterable[str]) -> Iterator[str]:

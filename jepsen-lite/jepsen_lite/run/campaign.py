@@ -13,7 +13,7 @@ from coord import __version__
 from jepsen_lite.nemeses.catalogue import NEMESES
 from jepsen_lite.report.run_page import write_page
 from jepsen_lite.report.wording import HOLDS, verdict_of
-from jepsen_lite.run.abilities import Abilities, needs_of
+from jepsen_lite.run.abilities import Abilities
 from jepsen_lite.run.artefacts import TROUBLE, VERDICT, set_aside, tidy
 from jepsen_lite.run.options import RunOptions, Stage, directory_of
 from jepsen_lite.run.run import Report, run
@@ -88,7 +88,7 @@ def plan(runs: Iterable[RunOptions], base: Path, abilities: Abilities) -> list[P
         Planned(
             options,
             directory_of(base, options),
-            "; ".join(abilities.against(needs_of(options.workload, options.nemesis))),
+            "; ".join(abilities.against_run(options.workload, options.nemesis)),
         )
         for options in runs
     ]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 
 import msgspec
 
+from jepsen_lite.cluster.attached import Attached
+from jepsen_lite.cluster.hooks import HooksError
 from jepsen_lite.nemeses.catalogue import NONE, chosen
 from jepsen_lite.workloads.catalogue import workloads_named
 
@@ -37,6 +40,22 @@ class RunOptions(msgspec.Struct, frozen=True):
     """The build under test."""
     swallow_syncs: bool = False
     """Let disks answer a sync without having done it, to see whether the suite notices."""
+    attach: tuple[str, ...] = ()
+    """URLs of servers of somebody else's cluster, to be used in place of one of our own."""
+    hooks: str = ""
+    """A file with the commands by which that one lets itself be broken."""
+
+    @property
+    def attached(self) -> bool:
+        """Whether the cluster is somebody else's: what says how ours is to be does not count."""
+        return bool(self.attach or self.hooks)
+
+    @property
+    def cluster(self) -> str:
+        """In a few words."""
+        if self.attached:
+            return f"somebody else's, {', '.join(self.attach) or f'named in {self.hooks}'}"
+        return f"{self.servers} servers, {self.hosts} hosts"
 
     def problems(self) -> list[str]:
         """What is wrong with them, each naming value and limit."""
@@ -45,6 +64,11 @@ class RunOptions(msgspec.Struct, frozen=True):
             try:
                 names()
             except ValueError as error:
+                found.append(str(error))
+        if self.attached:
+            try:
+                Attached(self.attach, hooks=Path(self.hooks) if self.hooks else None)
+            except (HooksError, ValueError) as error:
                 found.append(str(error))
         if self.servers not in (1, 3, 5):
             found.append(f"servers is {self.servers}; it must be 1, 3 or 5")
@@ -64,7 +88,11 @@ class RunOptions(msgspec.Struct, frozen=True):
             f"--seed {self.seed}",
         ]
         default = RunOptions()
-        for name in ("servers", "hosts", "rate", "network"):
+        if self.attach:
+            parts.append(f"--attach {','.join(self.attach)}")
+        if self.hooks:
+            parts.append(f"--hooks {shlex.quote(self.hooks)}")
+        for name in ("rate",) if self.attached else ("servers", "hosts", "rate", "network"):
             value = getattr(self, name)
             if value != getattr(default, name):
                 parts.append(f"--{name} {value}")

@@ -7,11 +7,14 @@ import contextlib
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import msgspec
+import structlog
 
 from coord import __version__
 from coord.client.errors import CoordError
+from jepsen_lite.cluster.attached import Attached
 from jepsen_lite.cluster.cluster import Cluster
 from jepsen_lite.history.journal import History, HistoryWriter
 from jepsen_lite.judge.agreement import Sighting
@@ -20,12 +23,13 @@ from jepsen_lite.nemeses.catalogue import chosen
 from jepsen_lite.nemeses.conductor import Conductor
 from jepsen_lite.run.again import judge_evidence
 from jepsen_lite.run.artefacts import HISTORY, VERDICT, keep
+from jepsen_lite.run.attached import attached_to, heal_attached, leave_nothing, new_run
 from jepsen_lite.run.figures import Figures, figures_of
 from jepsen_lite.run.healing import heal
 from jepsen_lite.run.options import RunOptions, Stage
 from jepsen_lite.workloads.catalogue import workloads_named
 from jepsen_lite.workloads.judging import gather, sight
-from jepsen_lite.workloads.port import Context, Workload
+from jepsen_lite.workloads.port import Context
 
 HEALED = "once everything is healed, every server and agent comes back"
 LOAD = "every client works to the end"
@@ -35,6 +39,8 @@ LEADER_S = 20.0
 SIGHT_EVERY_S = 1.0
 TELL_EVERY_S = 0.5
 CLOCKS = "clock"
+
+log = structlog.get_logger()
 
 
 class Report(msgspec.Struct):
@@ -62,36 +68,20 @@ async def run(
     started and keeps what was recorded."""
     await asyncio.to_thread(directory.mkdir, parents=True)
     began = time.monotonic()
-    workloads = workloads_named(options.workload)
-    nemeses = chosen(options.nemesis)
-    needs = frozenset(
-        need.partition(".")[2]
-        for nemesis in nemeses
-        for need in nemesis.needs
-        if need.startswith("network.")
-    )
     facts = {"version": __version__, **msgspec.to_builtins(options)}
+    if options.attached:
+        facts["run"] = new_run()
     history = HistoryWriter(directory / HISTORY, facts)
     try:
         tell(Stage("starting"))
-        async with Cluster(
-            directory,
-            servers=options.servers,
-            hosts=options.hosts,
-            devices=options.devices,
-            snapshot_entries=options.snapshot_entries,
-            network=options.network,
-            needs=needs,
-            seed=options.seed,
-            coordctl=options.coordctl,
-        ) as cluster:
+        async with _cluster_of(options, directory) as cluster:
             await cluster.start()
             await cluster.wait_ready(READY_S)
-            course = _Course(options, cluster, history, workloads, tell)
+            course = _Course(options, cluster, directory, history, facts, tell)
             judgements = await course.follow()
     finally:
         history.close()
-    recorded = _recorded(history)
+    recorded = _recorded(history, facts)
     report = Report(
         options=options,
         repeat=options.command(),
@@ -105,8 +95,31 @@ async def run(
     return report
 
 
-def _recorded(history: HistoryWriter) -> History:
-    return History({}, history.operations, history.faults, history.marks)
+def _cluster_of(options: RunOptions, directory: Path) -> Cluster | Attached:
+    """Not yet entered: one of our own, or somebody else's."""
+    if options.attached:
+        return attached_to(options)
+    needs = frozenset(
+        need.partition(".")[2]
+        for nemesis in chosen(options.nemesis)
+        for need in nemesis.needs
+        if need.startswith("network.")
+    )
+    return Cluster(
+        directory,
+        servers=options.servers,
+        hosts=options.hosts,
+        devices=options.devices,
+        snapshot_entries=options.snapshot_entries,
+        network=options.network,
+        needs=needs,
+        seed=options.seed,
+        coordctl=options.coordctl,
+    )
+
+
+def _recorded(history: HistoryWriter, facts: dict[str, Any]) -> History:
+    return History(facts, history.operations, history.faults, history.marks)
 
 
 class _Course:
@@ -115,35 +128,50 @@ class _Course:
     def __init__(
         self,
         options: RunOptions,
-        cluster: Cluster,
+        cluster: Cluster | Attached,
+        directory: Path,
         history: HistoryWriter,
-        workloads: Sequence[Workload],
+        facts: dict[str, Any],
         tell: Callable[[Stage], object],
     ) -> None:
         self.options = options
         self.cluster = cluster
+        self.directory = directory
         self.history = history
-        self.workloads = workloads
+        self.facts = facts
+        self.workloads = workloads_named(options.workload)
         self.tell = tell
         self.ctx = Context(
             cluster,
             history,
-            directory=cluster.directory,
+            directory=directory,
             seed=options.seed,
             rate=options.rate,
+            run=facts.get("run", ""),
+            guest=isinstance(cluster, Attached),
         )
         self.sightings: list[Sighting] = []
         self.trouble: list[str] = []
 
     async def follow(self) -> list[Judgement]:
         """Load, misfortunes, healing, quiet, judgement."""
+        if not isinstance(self.cluster, Attached):
+            return await self._follow()
+        try:
+            return await self._follow()
+        finally:
+            # However it ended; a second interrupt ends this as well.
+            if left := await leave_nothing(self.cluster, self.ctx.run):
+                log.warning("jobs of this run are left, cancel them: %s", ", ".join(left))
+
+    async def _follow(self) -> list[Judgement]:
         for workload in self.workloads:
             await workload.prepare(self.ctx)
         self.history.mark("load")
         await self._load()
         self.history.mark("healing")
         self._stage("healing", 0.75)
-        unhealed = await heal(self.cluster)
+        unhealed = await self._heal()
         if unhealed and await self.cluster.leader(LEADER_S) is None:
             # There is nobody to give the log, by which the rest is judged.
             return [_said(LOAD, self.trouble), _said(HEALED, [*unhealed, "nobody leads"])]
@@ -155,21 +183,30 @@ class _Course:
         skewed = CLOCKS in self.options.nemesis.split("+")
         evidence = await gather(
             self.ctx,
-            _recorded(self.history),
+            _recorded(self.history, self.facts),
             sightings=self.sightings,
-            true_clocks=not skewed,
+            true_clocks=not skewed and not self.ctx.guest,
         )
+        if self.ctx.guest:
+            evidence.alive = None  # Processes of other machines cannot be seen from here.
         said = [_said(LOAD, self.trouble), _said(HEALED, unhealed)]
-        await asyncio.to_thread(keep, evidence, said, self.cluster.directory)
+        await asyncio.to_thread(keep, evidence, said, self.directory)
         return [
             *said,
             *await asyncio.to_thread(judge_evidence, self.options.workload, evidence),
         ]
 
+    async def _heal(self) -> list[str]:
+        if isinstance(self.cluster, Attached):
+            return await heal_attached(self.cluster)
+        return await heal(self.cluster)
+
     async def _load(self) -> None:
         stopping = self.ctx.stopping
         nemeses = chosen(self.options.nemesis)
-        conductor = Conductor(self.cluster, self.history, nemeses, self.options.seed)
+        # Nemeses use of a cluster what both kinds have, where `abilities_there` lets them.
+        cluster = cast(Cluster, self.cluster)
+        conductor = Conductor(cluster, self.history, nemeses, self.options.seed)
         clients = [
             asyncio.create_task(workload.client(self.ctx, number), name=f"{workload.name}/{number}")
             for workload in self.workloads
@@ -206,12 +243,17 @@ class _Course:
         """Ask every server now and then what it makes of itself: digest, term, role."""
         stopping = self.ctx.stopping
         while not stopping.is_set():
-            urls = [one.direct_url for one in self.cluster.servers.values() if one.running]
+            urls = self._urls_past_the_network()
             with contextlib.suppress(CoordError):
                 self.sightings += await sight(urls)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SIGHT_EVERY_S):
                     await stopping.wait()
+
+    def _urls_past_the_network(self) -> list[str]:
+        if isinstance(self.cluster, Attached):
+            return self.cluster.urls
+        return [one.direct_url for one in self.cluster.servers.values() if one.running]
 
     def _stage(self, what: str, share: float) -> None:
         self.tell(Stage(what, share, len(self.history.operations), len(self.history.faults)))

@@ -44,7 +44,8 @@ def judge_common(evidence: Evidence, ending: str = "") -> list[Judgement]:
     of jobs whose names begin with `ending`, whether they have ended."""
     operations = evidence.history.operations
     replayed = replay(evidence.log)
-    ends = [judge_ends(replayed.state, ending)] if ending else []
+    run = evidence.history.facts.get("run", "")
+    ends = [judge_ends(replayed.state, ending, run)] if ending else []
     return [
         *judge_exported(operations, evidence.log),
         judge_order(operations),

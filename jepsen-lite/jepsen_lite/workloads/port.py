@@ -68,16 +68,19 @@ class Context:
         seed: int,
         rate: float = 50.0,
         run: str = "",
+        guest: bool = False,
     ) -> None:
         """`directory` is for the files of workloads and must be reachable by all tasks under this
         path; `rate` is in operations a second of all clients together. `run` tells the names of
-        this run from those of earlier runs on the same cluster."""
+        this run from those of earlier runs on the same cluster. `guest`: the cluster is somebody
+        else's, and its hosts are left alone."""
         self.cluster = cluster
         self.history = history
         self.directory = directory
         self.seed = seed
         self.rate = rate
         self.run = run
+        self.guest = guest
         self.stopping = asyncio.Event()
         """Set when clients are to end. `settle` comes after that, and after healing."""
         self.truth = directory / "truth"

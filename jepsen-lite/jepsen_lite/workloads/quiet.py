@@ -16,8 +16,8 @@ CANCEL_AFTER = 0.5
 
 
 async def end_jobs(ctx: Context, asker: Asker, prefix: str, patience_s: float) -> bool:
-    """Wait until every job whose name begins so has ended, cancelling those that go on for too
-    long; whether all did in time."""
+    """Wait until every job of the run whose name begins so has ended, cancelling those that go on
+    for too long; whether all did in time."""
     began_s = time.monotonic()
     cancelled: set[str] = set()
     while (waited_s := time.monotonic() - began_s) < patience_s:
@@ -25,7 +25,9 @@ async def end_jobs(ctx: Context, asker: Asker, prefix: str, patience_s: float) -
         with suppress(NotDone):
             jobs = await asker.client.jobs()
             going_on = [
-                job.name for job in jobs if job.name.startswith(prefix) and not job.finished
+                job.name
+                for job in jobs
+                if job.name.startswith(prefix) and job.name.endswith(ctx.run) and not job.finished
             ]
         if going_on is not None and not going_on:
             return True
