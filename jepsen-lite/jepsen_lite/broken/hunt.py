@@ -7,7 +7,7 @@ import contextlib
 import os
 import time
 import traceback
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -21,6 +21,8 @@ from jepsen_lite.run.run import Report, run
 
 RUN_S = 12.0
 """Of load. Short, because what a seed does not show another may."""
+MOST_BROKEN_OFF = 3
+"""Runs in a row without a verdict; then it is not for the seed that there is none."""
 UNMODIFIED = "unmodified"
 BUILDS = "builds"
 
@@ -77,7 +79,7 @@ class Hunt:
 
     async def hunt(self, breakage: Breakage, limit_s: float) -> Hunted:
         """One seed after the other until a violation is reported, or `limit_s` are over; the last
-        run may go on beyond. Raises DoesNotFit."""
+        run may go on beyond. Given up where run after run breaks off. Raises DoesNotFit."""
         options = self.options(breakage)
         if breakage.edits:
             coordctl = install(breakage.name, breakage.edits, self._base / BUILDS)
@@ -89,7 +91,7 @@ class Hunt:
             with _set(breakage.environ):
                 tried = await self._run(breakage.name, msgspec.structs.replace(options, seed=seed))
             tries.append(tried)
-            if tried.violations:
+            if tried.violations or _never_ends(tries):
                 break
             seed += 1
         return Hunted(breakage, tries, time.monotonic() - began)
@@ -132,6 +134,11 @@ class Hunt:
         finally:
             tidy(directory)
         return Try(options, report)
+
+
+def _never_ends(tries: Sequence[Try]) -> bool:
+    last = tries[-MOST_BROKEN_OFF:]
+    return len(last) == MOST_BROKEN_OFF and all(tried.report is None for tried in last)
 
 
 @contextlib.contextmanager

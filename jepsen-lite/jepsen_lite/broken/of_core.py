@@ -9,7 +9,7 @@ CORE = (
         name="old-generation-checkpoint",
         what="a generation that was given up may still save shards",
         workload="training",
-        nemesis="kill-rank",
+        nemesis="cut-agents",
         edits=(
             Edit(
                 "core/checkpoints.py",
@@ -55,23 +55,32 @@ CORE = (
     ),
     Breakage(
         name="plan-out-of-order",
-        what="an agent obeys a plan that is older than one it has obeyed",
-        workload="jobs+training",
-        nemesis="halves",
+        what="a plan that was overtaken is obeyed after the one that overtook it",
+        workload="training",
+        nemesis="kill-rank",
         edits=(
             Edit(
                 "agent/reconcile.py",
                 "return plan.host == host and (plan.incarnation, plan.version) >= seen",
                 "return plan.host == host",
             ),
-            Edit("client/inbox.py", "if key > self._newest:", "if key != self._newest:"),
+            Edit(
+                "agent/daemon.py",
+                "                self.tasks.obey(item)\n",
+                "                overtaken = getattr(self, '_overtaken', item)\n"
+                "                self._overtaken = item\n"
+                "                self.tasks.obey(item)\n"
+                "                if len(overtaken.tasks) > len(item.tasks):\n"
+                "                    self.tasks.obey(overtaken)\n"
+                "                    self.tasks.obey(item)\n",
+            ),
         ),
     ),
     Breakage(
         name="no-fence",
         what="an agent that has lost its lease lets exclusive tasks live",
         workload="training",
-        nemesis="cut-agents",
+        nemesis="pause-host+cut-agents",
         edits=(
             Edit("agent/fence.py", "if now >= self.kill_at:", "if False:"),
             Edit(

@@ -31,11 +31,18 @@ SERVERS = (
         ),
     ),
     Breakage(
-        name="rule-g13-off",
-        what="raft starts from a state that the log has left behind (rule G13)",
+        name="applied-twice",
+        what="a server that restarts applies to its state what the state holds already (rule G13)",
         workload="registers",
-        nemesis="kill-all",
-        edits=_without("G13"),
+        nemesis="kill-follower",
+        edits=(
+            *_without("G13"),
+            Edit(
+                "raft/guarded_raft.py",
+                "if self.failure is not None or index <= self._state_index:",
+                "if self.failure is not None:",
+            ),
+        ),
     ),
     Breakage(
         name="rules-g1-g2-g3-g6-off",
@@ -57,7 +64,7 @@ SERVERS = (
         name="dedup-dropped",
         what="the table of requests that were decided is dropped when a snapshot is taken",
         workload="registers",
-        nemesis="reset+slow",
+        nemesis="halves+slow",
         edits=(
             Edit(
                 "node/machine.py",
