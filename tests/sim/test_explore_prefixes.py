@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import islice
+from random import Random
+
 from coord_sim.explore.changes import script_of
+from coord_sim.explore.conflicts import Conflicts
 from coord_sim.explore.execute import Execution, Explored
 from coord_sim.explore.prefixes import KEPT_LIMIT, Prefixes
 from coord_sim.explore.run import Run
 from coord_sim.explore.schedule import AgentCrash, AnyChange, LeaderChange, Reorder, Schedule
+from coord_sim.explore.strategies import ALL
 
 from coord.core.state import state_digest
 
-from .explored_stories import crash_and_restart, explored
+from .explored_stories import crash_and_restart, explored, history
 
 ORDERS = ((4, 3, 5, 7, 6), (4, 3, 5, 6, 7), (4, 3, 7, 5, 6), (4, 3, 7, 6, 5), (4, 3, 5, 7, 6))
 
@@ -37,6 +42,39 @@ def test_what_goes_on_from_another_one_is_as_if_begun_anew() -> None:
                 assert state_digest(run.state) == state_digest(anew.state)
             resumed += execution.resumed
         assert resumed >= 2
+
+
+class Alone(Execution):
+    """Takes nothing over, whoever was where it is."""
+
+    def way(self) -> None:
+        return None
+
+    def known_from_here(self) -> bool:
+        return False
+
+
+EARLY_ALARM = (
+    Reorder(14, (14, 16, 15, 27, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26)),
+    Reorder(7, (10, 11, 12, 13, 7, 14, 15, 8, 9, 16, 27, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26)),
+)
+"""After these the rows are the same, and the leader looks at its clock at other moments."""
+
+
+def test_how_much_of_the_log_is_used_does_not_depend_on_who_came_before() -> None:
+    incident = history("transcript-hang")
+    ready, apart = Explored(incident), Explored(incident)
+    conflicts = Conflicts(ready)
+    schedules = [Schedule((change,)) for change in EARLY_ALARM]
+    for strategy in ALL:
+        tried = strategy(ready, conflicts, Random(1)).schedules()
+        schedules += islice(tried, 40)
+    entries = 0
+    for schedule in schedules:
+        run, alone = Execution(ready, schedule).run(), Alone(apart, schedule).run()
+        assert (run.violation, run.consumed) == (alone.violation, alone.consumed), schedule
+        entries += alone.entries - run.entries
+    assert entries > 1_000, "what is taken over from others spares work"
 
 
 def test_the_same_schedule_is_not_executed_twice() -> None:

@@ -8,7 +8,7 @@ from coord.core.state import TABLES
 
 from .agents import Agent
 from .fork import RowKey, differing, same_meta
-from .marks import heard, mark_of, orders
+from .marks import alarms, heard, mark_of, orders
 from .stage import Stage
 
 
@@ -65,6 +65,7 @@ def fingerprint(stage: Stage, more: list[Any]) -> int:
         max(meta.evictions_allowed_until_ms, meta.now_ms),
         [at_ms for at_ms in meta.recent_losses_ms if at_ms > since_ms],
         heard(state),
+        alarms(state),
         more,
     )
     return mark_of(whole)

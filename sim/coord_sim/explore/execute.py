@@ -314,6 +314,8 @@ class Execution(Reacting):
         return [
             now_ms,
             self.state.meta.now_ms,
+            self.wall_ms + now_ms - self.stamped_ms - self.jumped_ms,
+            self.state.meta.wall_ms - self.jumped_ms,
             self.jumps,
             self._since(self.beats),
             self._since(self.renewed),
@@ -448,7 +450,9 @@ class Execution(Reacting):
         if position is not None:
             self.delivered[position] = record.entry
             entry = recorded[position].entry
-            if entry.event == record.entry.event and entry.origin == record.entry.origin:
+            ours = record.entry
+            # Numbers of reports and indexes are left out, as where two executions are compared.
+            if entry.event == ours.event and entry.origin.actor == ours.origin.actor:
                 self.consumed += 1
         if self.diverged_at is None and (at >= len(recorded) or record != recorded[at]):
             self.diverged_at = at

@@ -181,3 +181,9 @@ def heard(state: State) -> list[int]:
         seen_ms if incarnation else 0
         for seen_ms, incarnation in zip(state.last_seen_ms, state.live_incarnations, strict=True)
     ]
+
+
+def alarms(state: State) -> int:
+    """Of when the leader looks at its deadlines. Rows do not tell: an alarm may be early, and a look
+    at the clock lets log time pass although nothing is due."""
+    return hash(frozenset(state.timers._due.items()))
