@@ -25,6 +25,7 @@ from jepsen_lite.run.again import judge_evidence
 from jepsen_lite.run.artefacts import HISTORY, VERDICT, keep
 from jepsen_lite.run.attached import attached_to, heal_attached, leave_nothing, new_run
 from jepsen_lite.run.figures import Figures, figures_of
+from jepsen_lite.run.halts import HALTED, halts
 from jepsen_lite.run.healing import heal
 from jepsen_lite.run.options import RunOptions, Stage
 from jepsen_lite.workloads.catalogue import workloads_named
@@ -36,9 +37,12 @@ LOAD = "every client works to the end"
 READY_S = 60.0
 CLIENTS_END_S = 60.0
 LEADER_S = 20.0
+AGAIN_S = 3.0
 SIGHT_EVERY_S = 1.0
 TELL_EVERY_S = 0.5
 CLOCKS = "clock"
+DAMAGE = "damage"
+NOBODY_LEADS = "nobody leads"
 
 log = structlog.get_logger()
 
@@ -172,12 +176,13 @@ class _Course:
         self.history.mark("healing")
         self._stage("healing", 0.75)
         unhealed = await self._heal()
-        if unhealed and await self.cluster.leader(LEADER_S) is None:
-            # There is nobody to give the log, by which the rest is judged.
-            return [_said(LOAD, self.trouble), _said(HEALED, [*unhealed, "nobody leads"])]
+        if await self._nobody_leads(unhealed):
+            return self._said([*unhealed, NOBODY_LEADS])
         self._stage("settling", 0.8)
         for workload in self.workloads:
             await workload.settle(self.ctx)
+        if await self._nobody_leads(unhealed):
+            return self._said([*unhealed, NOBODY_LEADS])
         self.history.mark("quiet")
         self._stage("judging", 0.9)
         skewed = CLOCKS in self.options.nemesis.split("+")
@@ -189,12 +194,35 @@ class _Course:
         )
         if self.ctx.guest:
             evidence.alive = None  # Processes of other machines cannot be seen from here.
-        said = [_said(LOAD, self.trouble), _said(HEALED, unhealed)]
+        said = self._said(unhealed)
         await asyncio.to_thread(keep, evidence, said, self.directory)
         return [
             *said,
             *await asyncio.to_thread(judge_evidence, self.options.workload, evidence),
         ]
+
+    def _said(self, unhealed: list[str]) -> list[Judgement]:
+        """What the run itself can tell."""
+        told = [_said(LOAD, self.trouble), _said(HEALED, unhealed)]
+        return told if self.ctx.guest else [*told, _said(HALTED, self._halts())]
+
+    async def _nobody_leads(self, unhealed: list[str]) -> bool:
+        """Then there is nobody to give the log, by which the rest is judged. Who has halted may
+        come up and halt again."""
+        if not unhealed and not self._halts():
+            return False
+        await asyncio.sleep(AGAIN_S)
+        return await self.cluster.leader(LEADER_S) is None
+
+    def _halts(self) -> list[str]:
+        """Of others' servers nobody here has the logs."""
+        damaged = {
+            target
+            for fault in self.history.faults
+            if fault.nemesis == DAMAGE
+            for target in fault.targets
+        }
+        return halts(self.directory / "logs", damaged)
 
     async def _heal(self) -> list[str]:
         if isinstance(self.cluster, Attached):
