@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import msgspec
+import pytest
 from click.testing import CliRunner, Result
 from jepsen_lite.cluster.leftovers import MARK_FILE, mounts
 
@@ -69,7 +70,11 @@ def test_a_run_is_judged_told_and_not_repeated(tmp_path: Path) -> None:
     ]
 
 
-def test_ctrl_c_ends_every_process_and_keeps_what_was_recorded(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_every_process_and_keeps_what_was_recorded(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    """So does SIGTERM, by which a CI ends what takes too long."""
     command = [sys.executable, "-m", "coord.cli.main", "faults", "run", "--nemesis", "slow"]
     run = subprocess.Popen(
         [*command, "--minutes", "5", "--directory", str(tmp_path)],
@@ -80,7 +85,7 @@ def test_ctrl_c_ends_every_process_and_keeps_what_was_recorded(tmp_path: Path) -
     folder = tmp_path / "registers-slow-1"
     try:
         wait_for_operations(folder / "history.jsonl", run)
-        run.send_signal(signal.SIGINT)
+        run.send_signal(number)
         _, said = run.communicate(timeout=PATIENCE_S)
     finally:
         run.kill()

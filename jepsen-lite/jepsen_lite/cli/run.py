@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -168,17 +170,28 @@ def run(
         hooks=hooks,
     )
     runs = every_pair(workload, nemesis, range(seed, seed + seeds), options)
-    planned = _planned(runs, Path(directory))
-    with Watching(planned) as watching:
-        logs_to_stderr()
-        campaign = Campaign(
-            planned, keep_going=keep_going, tell=watching.tell, ended=watching.ended
-        )
-        interrupted = not _completes(campaign)
+    with _terminated_as_interrupted():
+        planned = _planned(runs, Path(directory))
+        with Watching(planned) as watching:
+            logs_to_stderr()
+            campaign = Campaign(
+                planned, keep_going=keep_going, tell=watching.tell, ended=watching.ended
+            )
+            interrupted = not _completes(campaign)
     _tell(campaign, interrupted, output)
     if interrupted:
         ctx.exit(Exit.INTERRUPTED)
     ctx.exit(Exit.FAILED if any(done.bad for done in campaign.done) else Exit.OK)
+
+
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """SIGTERM ends us as Ctrl-C does, so that what is being tried out is taken back as well."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _planned(runs: list[RunOptions], base: Path) -> list[Planned]:
