@@ -145,6 +145,16 @@ def launched(agent: Agent, task: str, pid: int) -> Agent:
     return _put(agent, replace(record, phase=Phase.RUNNING, process=Process(pid, 0, boot)))
 
 
+def taken_up(agent: Agent, task: str) -> Agent:
+    """What its plan has it run it is launching, though our own agent might still wait with that."""
+    if task in agent.records or agent.plan is None:
+        return agent
+    for order in agent.plan.tasks:
+        if order.task == task and order.action is Action.RUN:
+            return _put(agent, TaskRecord(without_secrets(order), Phase.LAUNCHING))
+    return agent
+
+
 def not_launched(agent: Agent, task: str) -> Agent:
     """The launch was put off before anything came of it."""
     return replace(agent, records={key: kept for key, kept in agent.records.items() if key != task})

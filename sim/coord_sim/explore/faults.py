@@ -75,8 +75,8 @@ def _change_leader(execution: Execution, change: LeaderChange) -> None:
     if worst:
         # Whoever looks at the clock before the log says that it leads judges nothing.
         execution.apply(ClockAdvanced(), origin, term=term)
-    execution.apply(LeaderElected(node, term), origin, term=term)
-    execution.renew()
+    if not execution.apply(LeaderElected(node, term), origin, term=term).rejection:
+        execution.renew()
     if worst and before:
         # Nor does the leader before, which stood still and knows nothing of its end.
         late = Origin(f"node:{meta.leader}", before, execution.number())

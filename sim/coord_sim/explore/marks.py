@@ -184,6 +184,6 @@ def heard(state: State) -> list[int]:
 
 
 def alarms(state: State) -> int:
-    """Of when the leader looks at its deadlines. Rows do not tell: an alarm may be early, and a look
-    at the clock lets log time pass although nothing is due."""
+    """Of when the leader looks at its deadlines. Rows do not tell: an alarm may be early, and
+    a look at the clock lets log time pass although nothing is due."""
     return hash(frozenset(state.timers._due.items()))

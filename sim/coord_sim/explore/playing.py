@@ -55,17 +55,18 @@ def _term(execution: Execution, position: int, record: Recorded) -> int:
     return record.entry.term + execution.script.terms_gained(position)
 
 
-def _own(execution: Execution, position: int, record: Recorded, event: AnyEvent) -> None:
+def _own(execution: Execution, position: int, record: Recorded, event: AnyEvent) -> Recorded:
     """A leader's event carries the term of its leader, also when it comes too late."""
-    execution.apply(event, record.entry.origin, position, _term(execution, position, record))
+    term = _term(execution, position, record)
+    return execution.apply(event, record.entry.origin, position, term)
 
 
 def _elected(execution: Execution, position: int, record: Recorded, event: LeaderElected) -> None:
     gained = execution.script.terms_gained(position)
     if gained:
         event = replace(event, term=event.term + gained)
-    _own(execution, position, record, event)
-    execution.renew()
+    if not _own(execution, position, record, event).rejection:
+        execution.renew()
 
 
 # Heartbeats
@@ -311,7 +312,7 @@ def _untold(agent: Agent, task: str, fact: Fact) -> bool:
     return said is None or fact not in said.sent
 
 
-_PLAYS: dict[type, Callable[[Any, int, Recorded, Any], None]] = {
+_PLAYS: dict[type, Callable[[Any, int, Recorded, Any], object]] = {
     ClockAdvanced: _own,
     ClusterConfigured: _own,
     HeartbeatsSeen: _frame,

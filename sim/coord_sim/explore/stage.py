@@ -169,6 +169,8 @@ class Stage:
             agent = replace(agent, registered=False)
         about = agents.fact_of(event)
         task: str = getattr(event, "task", "")
+        if isinstance(event, TaskStarted | LaunchFailed):
+            agent = agents.taken_up(agent, task)
         if not _possible(agent, task, about[1] if about else None):
             recording.unexplained[position] = None
         elif about is not None:

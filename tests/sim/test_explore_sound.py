@@ -1,0 +1,68 @@
+"""On the product as it is an exploration finds nothing, whatever the log."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+from coord_sim.explore.execute import Explored, execute
+from coord_sim.explore.found import Progress
+from coord_sim.explore.schedule import Duplicate, Schedule
+from coord_sim.explore.search import search
+from coord_sim.mutants.incidents import rewritten
+
+from coord.model.decisions import HostLost
+from coord.model.events import HeartbeatsSeen, LeaderElected
+from tests.fleet_story import Story
+
+from .explored_stories import QUICK, explored, history, position
+
+INCIDENTS = 25
+SCHEDULES = 40
+
+
+def schedules_tried(ready: Explored, number: int) -> int:
+    """Of all strategies, each with its share. The clock goes on by one whenever it is asked."""
+    told: list[Progress] = []
+    found = search(
+        ready,
+        budget_s=2 * SCHEDULES,
+        seed=number,
+        on_progress=told.append,
+        clock=count().__next__,
+    )
+    assert [one.run.violation for one in found] == []
+    return told[-1].schedules
+
+
+@pytest.mark.parametrize("number", range(INCIDENTS))
+def test_nothing_is_found_in_what_a_random_fleet_lived_through(number: int) -> None:
+    assert schedules_tried(Explored(rewritten(number)), number) >= SCHEDULES
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["fleet-14", "transcript-exclusive", "transcript-leader-change", "transcript-unkillable"],
+)
+def test_nothing_is_found_in_a_recorded_history(name: str) -> None:
+    assert schedules_tried(Explored(history(name)), 1) >= SCHEDULES
+
+
+def test_whoever_is_refused_as_leader_gives_nobody_a_new_lease() -> None:
+    """A host is rightly lost a lease after its last beat, though somebody said meanwhile that an
+    old term begins."""
+    story = Story(hosts=2, settings=QUICK)
+    story.wait(1_000)
+    story.silent.append("host-0001")
+    story.wait(2_000)
+    refused = story.by_node(LeaderElected(1, 1))
+    assert refused.rejection == "stale_term"
+    story.wait(3_000)
+    heard = position(story, HeartbeatsSeen)
+    schedule = Schedule((Duplicate(heard, heard),))
+    run = execute(explored(story), schedule, to_the_end=True)
+    assert run.violation is None
+    again = [one for one in run.records if one.entry.event == refused.entry.event]
+    lost = [one for one in run.records for made in one.decisions if isinstance(made, HostLost)]
+    assert again[-1].rejection
+    assert lost[0].now_ms - again[-1].now_ms < QUICK.lease_ms
