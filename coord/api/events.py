@@ -14,8 +14,9 @@ from coord.api.errors import ApiError
 from coord.api.exchange import answer, fresh, integer, whole_number
 from coord.api.keys import NODE
 from coord.core.machine import apply
-from coord.core.state import decode_state, encode_state
+from coord.core.state import encode_state
 from coord.model.entry import Recorded
+from coord.node.machine import base_state_of
 from coord.node.node import Node
 from coord.store.incident import IncidentEncoder, IncidentFormat, incident_header
 
@@ -126,7 +127,7 @@ async def _encoder(node: Node, start: int, file_format: IncidentFormat) -> Incid
 
 
 def _advance(base: bytes, records: Iterator[Recorded]) -> bytes:
-    state = decode_state(base)
+    state = base_state_of(base)
     for record in records:
         apply(state, record.entry)
     return encode_state(state)

@@ -13,11 +13,11 @@ import structlog
 from coord.codec import encode_recorded
 from coord.core.invariants import violations
 from coord.core.machine import apply
-from coord.core.state import decode_state, encode_state
+from coord.core.state import encode_state
 from coord.model.entry import Recorded
 from coord.node.config import NodeConfig
 from coord.node.eventlog import EventLog
-from coord.node.machine import NodeMachine
+from coord.node.machine import NodeMachine, base_state_of
 from coord.node.ports import Clock
 from coord.raft.ports import ReplicatedLog
 from coord.sites import reach
@@ -198,7 +198,7 @@ def dump_events(directory: str, name: str, records: list[Recorded]) -> str:
 
 def _replay(base: bytes, records: Iterator[Recorded]) -> bytes:
     """In a worker thread: the state after these records, from the one before them."""
-    state = decode_state(base)
+    state = base_state_of(base)
     for number, record in enumerate(records):
         replayed = apply(state, record.entry)
         if replayed.digest != record.digest:

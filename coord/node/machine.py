@@ -10,7 +10,7 @@ import structlog
 
 from coord.codec import decode_batch
 from coord.core.machine import apply_batch
-from coord.core.state import State, state_from_rows, take_changes
+from coord.core.state import State, decode_state, state_from_rows, take_changes
 from coord.model.entry import Recorded
 from coord.node.eventlog import EventLog
 from coord.node.metrics import Metrics
@@ -95,8 +95,19 @@ def _load(store: EventStore) -> tuple[int, State]:
     raft_index, rows = store.load_state()
     try:
         return raft_index, state_from_rows(rows)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except (msgspec.DecodeError, KeyError) as error:
         raise StorageCorrupt(
             f"the stored state as of raft index {raft_index} cannot be read: {error}; stop this "
             f"server and {REJOIN}"
+        ) from error
+
+
+def base_state_of(encoded: bytes) -> State:
+    """What a store keeps as the state before its first entry; raises StorageCorrupt."""
+    try:
+        return decode_state(encoded)
+    except (msgspec.DecodeError, KeyError) as error:
+        raise StorageCorrupt(
+            f"the stored state before the first entry cannot be read: {error}; stop this server "
+            f"and {REJOIN}"
         ) from error

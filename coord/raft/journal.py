@@ -335,6 +335,11 @@ class Journal:
     def _load_entries(self) -> list[LogEntry]:
         found: list[LogEntry] = []
         for key, value in self._environment.range("raft_log", b"", b""):
+            if len(key) != _KEY.size or len(value) < _HEAD.size:
+                raise StorageCorrupt(
+                    f"{self._environment.path}/data.mdb: raft log has {len(value)} bytes under the "
+                    f"key {key.hex()}, which is no entry. Stop this server and {REJOIN}"
+                )
             (index,) = _KEY.unpack(key)
             term, crc = _HEAD.unpack_from(value)
             command = value[_HEAD.size :]

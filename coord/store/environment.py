@@ -33,6 +33,17 @@ DEFAULT_MAP_SIZE_BYTES = 16 * 1024**3
 _GROW_WHEN_FREE_BELOW = 4
 """The map is doubled in advance once less than one part in so many of it is free."""
 
+_DAMAGE = (
+    lmdb.BadTxnError,
+    lmdb.CorruptedError,
+    lmdb.CursorFullError,
+    lmdb.IncompatibleError,
+    lmdb.InvalidError,
+    lmdb.PageFullError,
+    lmdb.PageNotFoundError,
+)
+"""What LMDB says of pages that make no sense; of all that a transaction does after the first."""
+
 _SHORT_OF_ROOM_BYTES = 1 << 20
 """With less than this free, an I/O error is taken for a full disk."""
 
@@ -94,7 +105,7 @@ class Environment:
         self._max_map_size_bytes = max_map_size_bytes
         self._staged = Staged()
         self._closed = False
-        self._failed: lmdb.Error | None = None
+        self._failed: Exception | None = None
         """Why a commit failed for good. What a failed fsync left on the disk nobody knows, and one
         that is tried again may succeed without having written."""
         self._readers = 0
@@ -161,8 +172,11 @@ class Environment:
         """Whose data this is."""
         cluster, node = self.get("store_meta", b"cluster"), self.get("store_meta", b"node")
         if cluster is None or node is None:
-            raise StorageCorrupt(f"{self._path}/data.mdb: store_meta lacks cluster or node")
-        return Identity(cluster.decode(), int(node))
+            raise _damaged(self._path, "store_meta lacks cluster or node")
+        try:
+            return Identity(cluster.decode(), int(node))
+        except ValueError as error:
+            raise _damaged(self._path, f"store_meta says whose it is so: {error}") from error
 
     # Writing
 
@@ -218,7 +232,9 @@ class Environment:
                     raise no_room(self._path, "the disk is full") from error
                 if error.code != errno.EIO or retried:
                     self._failed = error
-                    raise
+                    if isinstance(error, _DAMAGE):
+                        self._failed = _damaged(self._path, str(error))
+                    raise self._failed from error
                 retried = True
         self._staged = Staged()
         self.last_commit_ms = (time.perf_counter() - started) * 1000.0
@@ -284,7 +300,8 @@ class Environment:
 
     @contextlib.contextmanager
     def read_transaction(self) -> Iterator[ReadTransaction]:
-        """The durable contents as of now, for any thread. Staged writes are not in it."""
+        """The durable contents as of now, for any thread. Staged writes are not in it. Raises
+        StorageCorrupt, also out of what is read in it, where LMDB meets a damaged page."""
         with self._map_lock:
             if self._closed:
                 raise RuntimeError(f"{self._path} is closed; nothing can be read from it")
@@ -292,6 +309,8 @@ class Environment:
             self._readers += 1
         try:
             yield ReadTransaction(transaction, self._handles)
+        except _DAMAGE as error:
+            raise _damaged(self._path, str(error)) from error
         finally:
             transaction.abort()
             with self._map_lock:
@@ -306,6 +325,8 @@ class Environment:
             self._readers += 1
         try:
             self._lmdb.copy(path, compact=True)
+        except _DAMAGE as error:
+            raise _damaged(self._path, str(error)) from error
         finally:
             with self._map_lock:
                 self._readers -= 1
@@ -396,6 +417,8 @@ class Environment:
         if found is None:
             self._record_identity(identity)
             return
+        if not found.isdigit():
+            raise _damaged(self._path, f"store_meta says that its format is {found.hex()}")
         if int(found) > FORMAT:
             raise WrongDataDirectory(
                 f"{self._path} has data format {int(found)}, this release reads up to {FORMAT}; "
@@ -434,6 +457,10 @@ def _opening_failed(path: str, error: lmdb.Error) -> Exception:
     if isinstance(error, lmdb.VersionMismatchError):
         return WrongDataDirectory(f"{path}/data.mdb is of another LMDB version: {error}")
     return StorageCorrupt(f"{path}/data.mdb cannot be opened: {error}; {REJOIN}")
+
+
+def _damaged(path: str, why: str) -> StorageCorrupt:
+    return StorageCorrupt(f"{path}/data.mdb is damaged: {why}; stop this server and {REJOIN}")
 
 
 def _delete_range(

@@ -9,8 +9,18 @@ from collections.abc import Callable, Iterator
 from coord.model.entry import Recorded
 from coord.sites import reach
 from coord.store.environment import Environment, ReadTransaction, Row
-from coord.store.ports import REJOIN, StorageCorrupt
-from coord.store.rows import check_entry, decode_entry, encode_entry, index_key, row_key, split_row
+from coord.store.ports import StorageCorrupt
+from coord.store.rows import (
+    check_entry,
+    damaged,
+    decode_entry,
+    encode_entry,
+    index_key,
+    index_of,
+    number_in,
+    row_key,
+    split_row,
+)
 from coord.store.snapshot import SnapshotHeader, SnapshotReader, verify_snapshot, write_snapshot
 
 _INDEX = struct.Struct(">Q")
@@ -26,6 +36,7 @@ class LmdbEventStore:
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
+        self._where = f"{environment.path}/data.mdb"
         self._recover()
 
     def _recover(self) -> None:
@@ -33,7 +44,7 @@ class LmdbEventStore:
         self._last_index = self._state_index = self._number(_STATE_INDEX)
         self._raft_index = self._state_raft_index = self._number(_STATE_RAFT_INDEX)
         newest = self._environment.last("events")
-        if newest is not None and _INDEX.unpack(newest[0])[0] > self._state_index:
+        if newest is not None and index_of(self._where, newest[0]) > self._state_index:
             self._environment.stage_range_delete("events", index_key(self._state_index + 1), b"")
 
     def append(self, records: tuple[Recorded, ...], raft_index: int) -> None:
@@ -58,9 +69,10 @@ class LmdbEventStore:
     def load_state(self) -> tuple[int, dict[str, dict[str, bytes]]]:
         tables: dict[str, dict[str, bytes]] = {}
         with self._environment.read_transaction() as transaction:
-            raft_index = _number(transaction.get("store_meta", _STATE_RAFT_INDEX))
+            stored = transaction.get("store_meta", _STATE_RAFT_INDEX)
+            raft_index = number_in(self._where, _STATE_RAFT_INDEX, stored)
             for key, value in transaction.range("state", b"", b""):
-                table, name, row = split_row(key, value)
+                table, name, row = split_row(self._where, key, value)
                 tables.setdefault(table, {})[name] = row
         return raft_index, tables
 
@@ -110,10 +122,7 @@ class LmdbEventStore:
         return check
 
     def _missing(self, index: int) -> StorageCorrupt:
-        return StorageCorrupt(
-            f"{self._environment.path}/data.mdb, entry {index} is missing; stop this server and "
-            f"{REJOIN}"
-        )
+        return damaged(self._where, f"entry {index} is missing")
 
     @property
     def first_index(self) -> int:
@@ -150,7 +159,7 @@ class LmdbEventStore:
             )
         self.flush()
         cluster = self._environment.identity.cluster
-        where = f"{self._environment.path}/data.mdb"
+        where = self._where
         reading = contextlib.ExitStack()
         transaction = reading.enter_context(self._environment.read_transaction())
 
@@ -186,13 +195,13 @@ class LmdbEventStore:
         self._environment.commit()
 
     def _number(self, key: bytes) -> int:
-        return _number(self._environment.get("store_meta", key))
+        return number_in(self._where, key, self._environment.get("store_meta", key))
 
     def _stage_number(self, key: bytes, number: int) -> None:
         self._environment.stage("store_meta", key, _INDEX.pack(number))
 
     def _decode(self, key: bytes, value: bytes) -> Recorded:
-        return decode_entry(f"{self._environment.path}/data.mdb", key, value)
+        return decode_entry(self._where, key, value)
 
 
 def _write(path: str, cluster: str, where: str, transaction: ReadTransaction) -> None:
@@ -200,7 +209,7 @@ def _write(path: str, cluster: str, where: str, transaction: ReadTransaction) ->
     Raises StorageCorrupt rather than hand a damaged entry on to the peers."""
 
     def number(key: bytes) -> int:
-        return _number(transaction.get("store_meta", key))
+        return number_in(where, key, transaction.get("store_meta", key))
 
     header = SnapshotHeader(
         cluster=cluster,
@@ -215,15 +224,20 @@ def _write(path: str, cluster: str, where: str, transaction: ReadTransaction) ->
         header,
         transaction.get("store_meta", _BASE_STATE) or b"",
         transaction.range("state", b"", b""),
-        _checked(where, transaction.range("events", b"", b"")),
+        _checked(where, header, transaction.range("events", b"", b"")),
     )
 
 
-def _checked(where: str, entries: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+def _checked(
+    where: str, header: SnapshotHeader, entries: Iterator[tuple[bytes, bytes]]
+) -> Iterator[tuple[bytes, bytes]]:
+    """All of them, each whole, and none missing."""
+    expected = header.first_index
     for key, value in entries:
         check_entry(where, key, value)
+        if index_of(where, key) != expected:
+            raise damaged(where, f"entry {expected} is missing")
+        expected += 1
         yield key, value
-
-
-def _number(stored: bytes | None) -> int:
-    return int(_INDEX.unpack(stored)[0]) if stored else 0
+    if expected != header.last_index + 1:
+        raise damaged(where, f"entry {expected} is missing")

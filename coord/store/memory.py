@@ -136,7 +136,7 @@ class MemoryEventStore:
             found = _Contents()
             found.base_state = reader.base_state()
             for key, value in reader.state_rows():
-                table, name, row = split_row(key, value)
+                table, name, row = split_row(path, key, value)
                 found.tables.setdefault(table, {})[name] = row
             for key, value in reader.entries():
                 record = decode_entry(path, key, value)

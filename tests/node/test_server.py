@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import socket
 from collections.abc import AsyncIterator
@@ -13,14 +14,22 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from coord.model.settings import Settings
 from coord.node.config import Retention
-from coord.node.server import ServerConfig, StartFailed, close_environment, run_server
+from coord.node.server import (
+    EXIT_HALTED,
+    ServerConfig,
+    StartFailed,
+    close_environment,
+    run_server,
+)
 from coord.raft.ports import Member
 from coord.raft.timings import RaftTimings
 from coord.store.environment import Environment, Identity
 from coord.store.events import LmdbEventStore
+from tests.store.test_crash import spoil_pages
 
 
 def free_address() -> str:
@@ -122,6 +131,68 @@ async def test_a_damaged_entry_is_refused_and_the_next_server_asked(tmp_path: Pa
         status, answer = await fetch(f"{url}/v1/events?from=1")
     assert (status, answer["error"]["code"]) == (503, "storage_corrupt")
     assert "entry 2 is missing" in answer["error"]["message"]
+
+
+async def test_a_damaged_base_state_is_no_defect(tmp_path: Path) -> None:
+    """An export that begins later replays from it."""
+    server = config(tmp_path)
+    async with running(server) as url:
+        for number in range(3):
+            await fetch(f"{url}/v1/notes", "POST", {"text": str(number)})
+        await wait_for_commits_counted(url)
+    damage(server, "store_meta", b"base_state", b"\xff\xff")
+    async with running(server) as url:
+        status, answer = await fetch(f"{url}/v1/incident.log?from=3")
+    assert (status, answer["error"]["code"]) == (503, "storage_corrupt")
+    assert "coordctl cluster remove NODE" in answer["error"]["message"]
+
+
+def damage(server: ServerConfig, database: str, key: bytes, value: bytes) -> None:
+    environment = Environment.open(server.data_dir)
+    environment.stage(database, key, value)
+    environment.commit()
+    environment.close()
+
+
+@pytest.mark.parametrize("database", ["raft_log", "events", "state"])
+async def test_a_server_whose_data_is_damaged_does_not_start_and_says_what_to_do(
+    tmp_path: Path, database: str
+) -> None:
+    server = config(tmp_path)
+    async with running(server) as url:
+        await fetch(f"{url}/v1/notes", "POST", {"text": "one"})
+        await wait_for_commits_counted(url)
+    damage(server, database, b"zz\xff", b"of something else, and long enough")
+    said = await refusal(server)
+    assert server.data_dir in said
+    assert "coordctl cluster remove NODE" in said
+
+
+@pytest.mark.parametrize("peer", [False, True], ids=["single", "pysyncobj"])
+async def test_a_server_that_meets_a_damaged_page_stops_and_says_what_to_do(
+    tmp_path: Path, peer: bool
+) -> None:
+    """It does not go on with what it cannot write down, and whoever looks finds the way back."""
+    peer_address, api_address = free_address(), free_address()
+    server = config(tmp_path, api_listen=api_address)
+    if peer:
+        members = (Member(1, peer_address, api_address),)
+        server = config(tmp_path, api_listen=api_address, peer_listen=peer_address, members=members)
+    listening = asyncio.Event()
+    running_one = asyncio.create_task(
+        run_server(server, lambda _: listening.set(), asyncio.Event(), handle_signals=False)
+    )
+    async with asyncio.timeout(20):
+        await listening.wait()
+        while (await fetch(f"http://{api_address}/readyz"))[0] != 200:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        with capture_logs() as told:
+            spoil_pages(server.data_dir)
+            with contextlib.suppress(aiohttp.ClientError):  # it may stop before it answers
+                await fetch(f"http://{api_address}/v1/notes", "POST", {"text": "one"})
+            assert await running_one == EXIT_HALTED
+    (halted,) = [one for one in told if one["event"] == "node_halted"]
+    assert "coordctl cluster remove NODE" in halted["error"]
 
 
 async def test_a_port_in_use_is_named(tmp_path: Path) -> None:

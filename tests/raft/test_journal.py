@@ -95,6 +95,21 @@ def test_a_flipped_bit_stops_the_node(environment: Environment) -> None:
         Journal(environment, ())
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [(b"\x00" * 7 + b"\x03x", b"v" * 20), (b"k", b"v" * 20), ((6).to_bytes(8, "big"), b"short")],
+)
+def test_a_row_that_is_no_entry_stops_the_node(
+    environment: Environment, key: bytes, value: bytes
+) -> None:
+    """Bits turn over in keys and lengths as well."""
+    filled(environment)
+    environment.stage("raft_log", key, value)
+    environment.commit()
+    with pytest.raises(StorageCorrupt, match=r"data\.mdb: raft log .*rejoin"):
+        Journal(environment, ())
+
+
 def test_a_gap_stops_the_node(environment: Environment) -> None:
     """An entry that is missing was acknowledged once."""
     filled(environment)

@@ -17,6 +17,9 @@ from tests.store.records import records
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 IDENTITY = Identity("c1", 1)
+PAGE_BYTES = 4096
+PAGE_FLAGS_AT = 10
+"""In a page of LMDB."""
 
 
 def write_until_killed(path: str, entries: int) -> int:
@@ -88,6 +91,106 @@ def test_a_damaged_entry_is_not_handed_on(tmp_path: Path) -> None:
     with pytest.raises(StorageCorrupt, match="entry 2: its checksum does not match"):
         write(str(tmp_path / "snapshot"))
     environment.close()
+
+
+@pytest.mark.parametrize("key", [b"\x00", b"\x00" * 7 + b"\x02x", b"zzz"])
+def test_an_entry_under_a_key_that_is_none_is_named(tmp_path: Path, key: bytes) -> None:
+    """Bits turn over in keys as well; in the last one the server meets it when it starts."""
+    path = str(tmp_path / "node")
+    environment = Environment.open(path, identity=IDENTITY)
+    store = LmdbEventStore(environment)
+    store.append(records(1, 3), 1)
+    stored = environment.get("events", (2).to_bytes(8, "big"))
+    environment.stage("events", (2).to_bytes(8, "big"), None)
+    environment.stage("events", key, stored)
+    store.put_state({})
+    store.flush()
+    with pytest.raises(StorageCorrupt, match=r"data.mdb.*coordctl cluster remove NODE"):
+        store.read(1, 10)
+    with pytest.raises(StorageCorrupt, match="coordctl cluster remove NODE"):
+        list(store.scan(1, 10))
+    write = store.begin_snapshot()
+    with pytest.raises(StorageCorrupt, match="coordctl cluster remove NODE"):
+        write(str(tmp_path / "snapshot"))
+    if key > b"\x01":
+        with pytest.raises(StorageCorrupt, match="coordctl cluster remove NODE"):
+            LmdbEventStore(environment)
+    environment.close()
+
+
+@pytest.mark.parametrize(
+    ("database", "key", "value"),
+    [
+        ("store_meta", b"first_index", b"short"),
+        ("store_meta", b"state_index", b""),
+        ("state", b"jobs\x00\xff" + b"h" * 32, b"\xff\xff\xff\xffshort"),
+        ("state", b"jobs\x00\xff" + b"h" * 32, b"s"),
+        ("state", b"jobs\x00\xc3", b"row"),
+    ],
+)
+def test_what_the_state_is_read_from_may_be_damaged_too(
+    tmp_path: Path, database: str, key: bytes, value: bytes
+) -> None:
+    environment = Environment.open(str(tmp_path / "node"), identity=IDENTITY)
+    store = LmdbEventStore(environment)
+    store.append(records(1, 3), 1)
+    store.put_state({})
+    environment.stage(database, key, value)
+    environment.commit()
+    with pytest.raises(StorageCorrupt, match=r"data.mdb.*coordctl cluster remove NODE"):
+        LmdbEventStore(environment).load_state()
+    environment.close()
+
+
+@pytest.mark.parametrize("key", [b"format", b"cluster", b"node"])
+def test_whose_directory_it_is_may_be_damaged(tmp_path: Path, key: bytes) -> None:
+    path = str(tmp_path / "node")
+    environment = Environment.open(path, identity=IDENTITY)
+    environment.stage("store_meta", key, b"\xff")
+    environment.commit()
+    environment.close()
+    with pytest.raises(StorageCorrupt, match=r"data.mdb.*coordctl cluster remove NODE"):
+        Environment.open(path, identity=IDENTITY)
+
+
+def spoil_pages(path: str, keeps_pages: int = 2) -> None:
+    """Have no page of the file but the first look like one of LMDB's, as after a write that went
+    astray. A process that has it open sees it at once."""
+    with open(f"{path}/data.mdb", "r+b") as file:
+        size_bytes = file.seek(0, 2)
+        for page in range(keeps_pages, size_bytes // PAGE_BYTES):
+            file.seek(page * PAGE_BYTES + PAGE_FLAGS_AT)
+            file.write(b"\x10\x00")
+
+
+def test_a_damaged_page_is_named_whoever_meets_it(tmp_path: Path) -> None:
+    path = str(tmp_path / "node")
+    environment = Environment.open(path, identity=IDENTITY)
+    store = LmdbEventStore(environment)
+    store.append(records(1, 500), 1)
+    store.put_state({})
+    store.flush()
+    write = store.begin_snapshot()
+    spoil_pages(path)
+    environment.stage("raft_log", b"key", b"value")
+    for meet in (
+        lambda: store.read(1, 10),
+        lambda: list(store.scan(1, 500)),
+        lambda: write(str(tmp_path / "snapshot")),
+        store.load_state,
+        lambda: environment.range("events", b"", b""),
+        lambda: environment.get("store_meta", b"node"),
+        lambda: environment.last("events"),
+        lambda: LmdbEventStore(environment),
+        lambda: environment.copy_to(str(tmp_path / "copy")),
+        environment.commit,
+        environment.commit,
+    ):
+        with pytest.raises(StorageCorrupt, match=r"data.mdb.*coordctl cluster remove NODE"):
+            meet()
+    environment.close()
+    with pytest.raises(StorageCorrupt, match=r"data.mdb.*coordctl cluster remove NODE"):
+        Environment.open(path, identity=IDENTITY)
 
 
 @pytest.mark.parametrize("lost", [1, 2, 3])
