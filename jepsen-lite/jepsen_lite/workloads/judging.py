@@ -23,6 +23,7 @@ from jepsen_lite.judge.exported import (
 )
 from jepsen_lite.judge.lives import Life, read_lives
 from jepsen_lite.judge.replay import replay
+from jepsen_lite.judge.starts import judge_starts
 from jepsen_lite.judge.story import every_job_with
 from jepsen_lite.judge.truth import judge_ends, judge_truth
 from jepsen_lite.judge.verdict import Judgement
@@ -50,6 +51,7 @@ def judge_common(evidence: Evidence, ending: str = "") -> list[Judgement]:
         *judge_exported(operations, evidence.log),
         judge_order(operations),
         *replayed.judgements,
+        judge_starts(evidence.log),
         *ends,
         *judge_truth(
             evidence.lives,
