@@ -83,6 +83,9 @@ async def _damage(cluster: Cluster, rng: random.Random) -> Misfortune | None:
     if any(server.damaged for server in cluster.servers.values()):
         return None
     followers = await followers_of(cluster)
+    # One that has just been added has written nothing yet that could be damaged.
+    written = {name for name, view in (await cluster.views()).items() if view.applied_index}
+    followers = [server for server in followers if server.name in written]
     if len(followers) < 2:
         return None
     server = rng.choice(followers)
