@@ -177,9 +177,9 @@ class HookedNetwork:
 class Attached:
     """`urls` are of the servers' APIs, `hooks` a file as `jepsen_lite.cluster.hooks` describes.
 
-    Raises HooksError for a file that cannot be used, ValueError for URLs that cannot. Entering it raises
-    Unreachable when nobody answers; leaving it heals, resumes and starts what hooks did, and ends
-    nothing.
+    Raises HooksError for a file that cannot be used, ValueError for URLs that cannot. Entering it
+    raises Unreachable when nobody answers; leaving it heals, resumes and starts what hooks did, and
+    ends nothing.
     """
 
     def __init__(
