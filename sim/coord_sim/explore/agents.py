@@ -169,6 +169,14 @@ def exited(agent: Agent, task: str, facts: ExitFacts) -> Agent:
     return _put(agent, replace(agent.records[task], phase=Phase.EXITED, exit=facts))
 
 
+def end_known(agent: Agent, task: str, facts: ExitFacts) -> Agent:
+    """How it ended, which its registration left open."""
+    record = agent.records[task]
+    if record.exit != UNSEEN:
+        return agent
+    return _put(agent, replace(record, exit=facts))
+
+
 def unkillable(agent: Agent, task: str, pid: int) -> Agent:
     return _put(agent, replace(agent.records[task], unkillable_pid=pid or 1))
 
@@ -268,6 +276,14 @@ _FACTS: dict[type, Fact] = {
     TaskUnkillable: Fact.UNKILLABLE,
     TaskReaped: Fact.REAPED,
 }
+
+
+def owes(agent: Agent, task: str, fact: Fact) -> bool:
+    """Whether it is true already, and the coordinator was not told under this incarnation."""
+    record = agent.records.get(task)
+    if record is None or fact not in reconcile.facts(record):
+        return False
+    return fact not in agent.reported.get(task, NOTHING_REPORTED).sent
 
 
 def sent(agent: Agent, task: str, fact: Fact) -> Agent:

@@ -40,7 +40,13 @@ from coord.model.entities import (
     TaskStatus,
 )
 from coord.model.entry import Recorded
-from coord.model.events import ClockAdvanced, ClusterConfigured, JobSubmitted, LeaderElected
+from coord.model.events import (
+    ClockAdvanced,
+    ClusterConfigured,
+    JobSubmitted,
+    LeaderElected,
+    ShardSaved,
+)
 from coord_sim.core_world.restore_points import SENTENCE, RestorePoints, restore_points_of
 
 from .fork import RowKey
@@ -49,6 +55,8 @@ NOTHING_CHANGED = "what is refused or repeated changes nothing"
 DECIDED_ONCE = "no request is decided twice"
 ONE_RESTART = "one failure makes one restart"
 CURRENT_COMMITS = "an old generation commits nothing"
+ONE_GENERATION = "every shard of a committed checkpoint is of one generation"
+COMMITS_GROW = "each commit is of a later step than those before"
 RESTORES_GROW = SENTENCE
 GENERATIONS_GROW = "generations only grow"
 INCARNATIONS_GROW = "incarnations only grow"
@@ -69,16 +77,19 @@ IN_THE_END = "what fits is running or finished once all has healed"
 AS_STATED = "what runs is what the state says"
 
 HISTORY_PROPERTIES = (
-    NOTHING_CHANGED, DECIDED_ONCE, ONE_RESTART, CURRENT_COMMITS, RESTORES_GROW, GENERATIONS_GROW,
-    INCARNATIONS_GROW, FINISHED_STAYS, TRUE_SILENCE, CHARGED_ONCE, HOST_TO_BLAME, TERMS_GROW,
-    VERDICTS_IN_TERM, IN_SIGHT, TIME_FORWARD, MASS_SILENCE, DEVICE_OWNER, EXCLUSIVE_ONCE,
-    RESTORED_SAME, NEVER_RAISES, IN_THE_END, AS_STATED,
+    NOTHING_CHANGED, DECIDED_ONCE, ONE_RESTART, CURRENT_COMMITS, ONE_GENERATION, COMMITS_GROW,
+    RESTORES_GROW, GENERATIONS_GROW, INCARNATIONS_GROW, FINISHED_STAYS, TRUE_SILENCE, CHARGED_ONCE,
+    HOST_TO_BLAME, TERMS_GROW, VERDICTS_IN_TERM, IN_SIGHT, TIME_FORWARD, MASS_SILENCE, DEVICE_OWNER,
+    EXCLUSIVE_ONCE, RESTORED_SAME, NEVER_RAISES, IN_THE_END, AS_STATED,
 )  # fmt: skip
 
 Value = TypeVar("Value")
 
 Broken = tuple[str, str]
 """Sentence and detail."""
+
+Outcome = tuple["Memory", Broken | None]
+"""What is remembered now, and what was broken."""
 
 
 class Memory(msgspec.Struct, frozen=True):
@@ -126,7 +137,7 @@ def memory_of(state: State) -> Memory:
 
 def judge(
     memory: Memory, state: State, record: Recorded, changed: list[RowKey], sight: Sight
-) -> tuple[Memory, Broken | None]:
+) -> Outcome:
     """(what is remembered now, the first property that this entry broke)."""
     passed_ms = record.now_ms - sight.now_ms
     most_ms = state.meta.settings.max_step_ms
@@ -134,15 +145,9 @@ def judge(
         return memory, (TIME_FORWARD, f"from {sight.now_ms} ms to {record.now_ms} ms")
     if record.rejection or record.duplicate_of:
         return memory, _refused(state, record, changed, sight)
-    event = record.entry.event
-    if isinstance(event, JobSubmitted):
-        memory = _forget_job(memory, event.spec.name)
-    elif isinstance(event, LeaderElected):
-        if event.term <= memory.term:
-            return memory, (TERMS_GROW, f"{event.term} after {memory.term}")
-        memory = replace(memory, term=event.term)
-    elif isinstance(event, ClockAdvanced) and record.entry.term != memory.term:
-        return memory, (VERDICTS_IN_TERM, f"by a leader of {record.entry.term} in {memory.term}")
+    memory, broken = _taken(memory, state, record)
+    if broken is not None:
+        return memory, broken
     for decision in record.decisions:
         points, wrong = memory.restore_points.after(decision)
         if wrong:
@@ -155,6 +160,23 @@ def judge(
         memory, broken = look(memory, state, record, decision, sight)
         if broken is not None:
             return memory, broken
+    return memory, None
+
+
+def _taken(memory: Memory, state: State, record: Recorded) -> Outcome:
+    """What an event alone tells that counts, whatever was decided upon it."""
+    event = record.entry.event
+    if isinstance(event, JobSubmitted):
+        memory = _forget_job(memory, event.spec.name)
+    elif isinstance(event, LeaderElected):
+        if event.term <= memory.term:
+            return memory, (TERMS_GROW, f"{event.term} after {memory.term}")
+        memory = replace(memory, term=event.term)
+    elif isinstance(event, ShardSaved):
+        stale = _of_old_generation(state, event)
+        return memory, (CURRENT_COMMITS, stale) if stale else None
+    elif isinstance(event, ClockAdvanced) and record.entry.term != memory.term:
+        return memory, (VERDICTS_IN_TERM, f"by a leader of {record.entry.term} in {memory.term}")
     return memory, None
 
 
@@ -194,9 +216,6 @@ def _without(kept: dict[str, Value], job: str) -> dict[str, Value]:
     return {key: value for key, value in kept.items() if key != job and not key.startswith(prefix)}
 
 
-Outcome = tuple[Memory, Broken | None]
-
-
 def _joined(
     memory: Memory, state: State, record: Recorded, decision: HostJoined, sight: Sight
 ) -> Outcome:
@@ -227,7 +246,33 @@ def _committed(
     if decision.generation != current or generation != str(current):
         detail = f"{decision.gang}, at {current}: step {decision.step} by {task}"
         return memory, (CURRENT_COMMITS, detail)
+    for key in state.checkpoints_by_gang.get(decision.gang, ()):
+        saved = state.checkpoints[key]
+        if not saved.committed:
+            continue
+        # The row keeps whose save it was when it began.
+        this = saved.step == decision.step and saved.committed_at == record.entry.index
+        if this and saved.generation != current:
+            detail = f"{key}, begun by generation {saved.generation}, committed by {current}"
+            return memory, (ONE_GENERATION, detail)
+        if not this and saved.step >= decision.step:
+            return memory, (COMMITS_GROW, f"{decision.gang}: step {decision.step} after {key}")
     return memory, None
+
+
+_GIVEN_UP = (TaskStatus.ORPHANED, TaskStatus.UNKILLABLE, TaskStatus.LOST)
+
+
+def _of_old_generation(state: State, event: ShardSaved) -> str:
+    """What is wrong with a shard that was taken; empty where nothing is."""
+    task = state.tasks.get(event.task)
+    gang = state.gangs.get(task.gang) if task is not None else None
+    if task is None or gang is None:
+        return f"{event.task}, which nobody knows, at step {event.step}"
+    if task.generation != gang.generation or task.status in _GIVEN_UP:
+        where = f"while {gang.key} is at generation {gang.generation}"
+        return f"{event.task}, {task.status}, saved step {event.step} {where}"
+    return ""
 
 
 def _ended(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from coord.agent.reconcile import Fact, facts
+from coord.agent.reconcile import Fact
 from coord.agent.records import Phase
 from coord.model.entry import Recorded
 from coord.model.events import (
@@ -25,6 +25,7 @@ from coord.model.rejections import Rejection
 from . import agents
 from .agents import Agent
 from .recording import RETRY_MS
+from .stage import exit_facts
 
 if TYPE_CHECKING:
     from .execute import Execution
@@ -164,10 +165,11 @@ def _registration(
 ) -> None:
     host = event.host
     recording = execution.recording
-    if position in recording.noise:
+    agent = execution.agents.get(host)
+    if position in recording.noise and agent is not None:
         _request(execution, position, record, event)
         return
-    agent = execution.agents.get(host)
+    # Whoever comes too late for a name in the log may be the first here.
     if host in execution.dead:
         return
     if agent is not None and agent.announced is not None:
@@ -223,7 +225,9 @@ def _report(execution: Execution, position: int, record: Recorded, event: Any) -
         if fact is Fact.EXITED and host in execution.forgetful:
             event = TaskExited(host, event.incarnation, task, observed=False)
         execution.comes_true(host, task, event, position)
-    elif _untold(agent, task, fact):
+    elif agent.registered and agents.owes(agent, task, fact):
+        if fact is Fact.EXITED:
+            execution.agents[host] = agents.end_known(agent, task, exit_facts(event))
         execution.tell(host, task, fact, position)
 
 
@@ -301,15 +305,6 @@ def _asked_to_stop(execution: Execution) -> dict[str, None]:
     """Tasks that somebody had asked to end in the log."""
     asked = execution.recording.asked_ms
     return {task: None for task, fact in asked if fact is Fact.EXITED}
-
-
-def _untold(agent: Agent, task: str, fact: Fact) -> bool:
-    """It is true already, and the coordinator was not told under this incarnation."""
-    record = agent.records.get(task)
-    if record is None or not agent.registered or fact not in facts(record):
-        return False
-    said = agent.reported.get(task)
-    return said is None or fact not in said.sent
 
 
 _PLAYS: dict[type, Callable[[Any, int, Recorded, Any], object]] = {

@@ -171,7 +171,14 @@ class Stage:
         task: str = getattr(event, "task", "")
         if isinstance(event, TaskStarted | LaunchFailed):
             agent = agents.taken_up(agent, task)
-        if not _possible(agent, task, about[1] if about else None):
+        if about is not None and agents.owes(agent, *about):
+            # True since before it registered: told again.
+            if isinstance(event, TaskExited):
+                agent = agents.end_known(agent, task, exit_facts(event))
+                if _obeyed(agent, event):
+                    recording.upon_request[position] = None
+            agent = agents.settled(agent, *about)
+        elif not _possible(agent, task, about[1] if about else None):
             recording.unexplained[position] = None
         elif about is not None:
             task, fact = about
