@@ -76,18 +76,4 @@ SERVERS = (
         ),
         options={"rate": 150.0, "snapshot_entries": 20},
     ),
-    Breakage(
-        name="unknown-is-refused",
-        what="a request of which nobody knows whether it was done is called not done",
-        workload="registers",
-        nemesis="isolate-leader",
-        edits=(
-            Edit("node/proposer.py", "if isinstance(outcome, NotCommitted):", "if True:"),
-            Edit(
-                "node/requests.py",
-                'outcome = "unknown" if first.attempts else "not_committed"',
-                'outcome = "not_committed"',
-            ),
-        ),
-    ),
 )

@@ -18,6 +18,7 @@ from jepsen_lite.broken.build import DoesNotFit, edited
 from jepsen_lite.broken.catalogue import breakages_named
 from jepsen_lite.broken.hunt import RUN_S, UNMODIFIED, Hunt, Hunted, Try
 from jepsen_lite.cli.logs import logs_to_stderr
+from jepsen_lite.report.wording import CHECK_OF_ORDER
 from jepsen_lite.run.abilities import abilities_here, needs_of
 from jepsen_lite.run.options import RunOptions, Stage
 
@@ -150,7 +151,7 @@ def broken(
     progress = Progress()
     hunt = Hunt(directory, run_s=run_seconds, first_seed=seed, tell=progress.tell)
     interrupted = not _completes(_all(hunt, chosen, minutes * 60, not no_control, progress))
-    _print(progress.found, interrupted, output)
+    print_found(progress.found, interrupted, output)
     if interrupted:
         ctx.exit(Exit.INTERRUPTED)
     ctx.exit(Exit.OK if all(one.good for one in progress.found) else Exit.FAILED)
@@ -165,10 +166,10 @@ async def _all(
     hunted: list[Hunted] = []
     for breakage in chosen:
         hunted.append(await hunt.hunt(breakage, limit_s))
-        progress.ended(_found(hunted[-1]))
+        progress.ended(found_in(hunted[-1]))
     if control:
         async for tried in hunt.control(hunted):
-            progress.ended(_unmodified(tried))
+            progress.ended(unmodified_in(tried))
 
 
 def _completes(work: Coroutine[Any, Any, None]) -> bool:
@@ -195,7 +196,7 @@ def _refuse_impossible(chosen: Sequence[Breakage]) -> None:
             raise BadInput(f"{one.name} cannot be run here: {'; '.join(lacking)}")
 
 
-def _found(hunted: Hunted) -> Found:
+def found_in(hunted: Hunted) -> Found:
     breakage, last = hunted.breakage, hunted.tries[-1]
     return Found(
         name=breakage.name,
@@ -211,7 +212,7 @@ def _found(hunted: Hunted) -> Found:
     )
 
 
-def _unmodified(tried: Try) -> Found:
+def unmodified_in(tried: Try) -> Found:
     options, report = tried.options, tried.report
     if report is None:
         verdict = "broke off"
@@ -234,7 +235,12 @@ def _unmodified(tried: Try) -> Found:
 
 
 def _checks(tried: Try) -> list[str]:
-    return list(dict.fromkeys(one.check for one in tried.violations))
+    """Those of order count as one, whatever the key."""
+    named = (
+        CHECK_OF_ORDER if one.check.startswith(CHECK_OF_ORDER) else one.check
+        for one in tried.violations
+    )
+    return list(dict.fromkeys(named))
 
 
 def _detail(tried: Try) -> str:
@@ -244,7 +250,7 @@ def _detail(tried: Try) -> str:
     return line if len(line) <= DETAIL_LENGTH else line[: DETAIL_LENGTH - 3] + "..."
 
 
-def _print(found: Sequence[Found], interrupted: bool, output: str) -> None:
+def print_found(found: Sequence[Found], interrupted: bool, output: str) -> None:
     if output == "json":
         ok = not interrupted and all(one.good for one in found)
         print_json(Document(ok, interrupted, list(found)))
@@ -259,9 +265,8 @@ def _print(found: Sequence[Found], interrupted: bool, output: str) -> None:
 
 
 def _row(one: Found) -> tuple[str, ...]:
-    reported = "; ".join(one.checks) or one.verdict
-    if not one.good:
-        reported = f"{one.verdict}: {reported}" if one.checks else f"{one.verdict} {one.detail}"
+    checks = "; ".join(one.checks)
+    reported = checks if one.good and checks else f"{one.verdict} {checks or one.detail}".rstrip()
     pair = f"{one.workload} x {one.nemesis}"
     return (one.name, pair, str(one.seed), f"{one.seconds:.0f}", reported)
 
