@@ -10,12 +10,14 @@ from coord_sim.explore.found import Progress
 from coord_sim.explore.schedule import Duplicate, Schedule
 from coord_sim.explore.search import search
 from coord_sim.mutants.incidents import rewritten
+from msgspec.structs import replace
 
 from coord.model.decisions import HostLost
-from coord.model.events import HeartbeatsSeen, LeaderElected
+from coord.model.entry import Origin
+from coord.model.events import HeartbeatsSeen, HostRegistered, LeaderElected, TaskExited, TaskFound
 from tests.fleet_story import Story
 
-from .explored_stories import QUICK, explored, history, position
+from .explored_stories import QUICK, explored, history, position, two_hosts
 
 INCIDENTS = 25
 SCHEDULES = 40
@@ -66,3 +68,25 @@ def test_whoever_is_refused_as_leader_gives_nobody_a_new_lease() -> None:
     lost = [one for one in run.records for made in one.decisions if isinstance(made, HostLost)]
     assert again[-1].rejection
     assert lost[0].now_ms - again[-1].now_ms < QUICK.lease_ms
+
+
+def test_what_is_told_again_after_a_registration_is_explained() -> None:
+    """What nothing explains is said in every execution, even before the task was launched."""
+    story = two_hosts()
+    task = "d/trainer/0#1"
+    host = story.running.pop(task)
+    row = story.state.hosts[host]
+    pid = story.state.tasks[task].pid
+    story.by_host(host, TaskExited(host, row.incarnation, task))
+    registered = next(
+        one.entry.event for one in story.records if getattr(one.entry.event, "host", "") == host
+    )
+    assert isinstance(registered, HostRegistered)
+    again = replace(registered, tasks=(TaskFound(task, pid, running=False),))
+    incarnation = story.by_client(again, f"agent-of-{host}").result
+    told_again = story.add(
+        Origin(f"host:{host}", incarnation, 1), TaskExited(host, incarnation, task)
+    )
+    assert told_again.rejection == "nothing_to_do"
+    ready = explored(story)
+    assert ready.recording.unexplained == {}
