@@ -197,12 +197,16 @@ async def transfer(request: web.Request) -> web.Response:
         )
     if not await node.log.transfer_leadership(body.node, CHANGE_TIMEOUT_S):
         raise ApiError(
-            503,
+            409,
             "not_transferred",
-            f"node {node.config.node} still leads: {body.node or 'no other node'} did not take "
-            f"over within {CHANGE_TIMEOUT_S:g} s; see whether it runs and has caught up",
+            f"node {node.config.node} still leads: {_target(body.node)} did not take over within "
+            "the time of an election; see whether it runs and has caught up",
         )
     return answer(request, {"leader": await _next_leader(node)})
+
+
+def _target(number: int) -> str:
+    return f"node {number}" if number else "no other node"
 
 
 async def _next_leader(node: Node) -> int:

@@ -228,14 +228,15 @@ class PySyncObjLog:
         return await self._change_members(known[0], False, deadline_s)
 
     async def transfer_leadership(self, node: int, deadline_s: float) -> bool:
-        """Proposals wait meanwhile, so that the follower can be level."""
+        """Proposals wait meanwhile, so that the follower can be level; but no longer than an
+        election takes, for one that is away must not cost everybody else their writes."""
         turns = self._turns
         if turns is None or not turns.running or not self._raft.leads:
             return False
         term = self._raft.term
         turns.holds_proposals = True
         try:
-            async with asyncio.timeout(deadline_s):
+            async with asyncio.timeout(min(deadline_s, self._timings.election_max_ms / 1_000)):
                 while self._leads_in(term):
                     if self._raft.transfer(node):
                         turns.schedule()
