@@ -21,6 +21,7 @@ from jepsen_lite.run.campaign import plan
 from jepsen_lite.run.options import RunOptions
 from jepsen_lite.run.run import run
 from jepsen_lite.workloads.specs import register_job
+from msgspec.structs import replace
 
 from coord.cli.exits import Exit
 from coord.cli.local import LocalCluster, free_ports
@@ -57,14 +58,14 @@ def hooks_for(cluster: LocalCluster, directory: Path) -> Path:
 def test_a_cluster_of_others_is_loaded_broken_by_hooks_judged_and_left_clean(
     theirs: LocalCluster, tmp_path: Path
 ) -> None:
-    """Its own jobs and hosts are left alone, nothing of the run lives on, and the folder can be
-    judged again."""
+    """Its own jobs and hosts are left alone, nothing of a run lives on, not even in the way of the
+    next one with the same seed, and the folder can be judged again."""
     with SyncClient(theirs.urls, actor="theirs") as client:
         client.submit_job(register_job("jobs-of-theirs", "", 3))
     options = RunOptions(
         workload="registers+watches+jobs",
         nemesis="pause-short",
-        seconds=4.0,
+        seconds=3.0,
         attach=(theirs.urls[0],),
         hooks=str(hooks_for(theirs, tmp_path)),
     )
@@ -74,6 +75,8 @@ def test_a_cluster_of_others_is_loaded_broken_by_hooks_judged_and_left_clean(
     assert "drains and removes hosts" in abilities.against_run("churn", "none")[0]
     report = asyncio.run(run(options, tmp_path / "run"))
     assert verdict_of(report.judgements) == HOLDS, report.broken
+    again = asyncio.run(run(replace(options, seconds=1.0, workload="registers"), tmp_path / "2"))
+    assert verdict_of(again.judgements) == HOLDS, again.broken
     assert {ONCE, SAME_STATE} <= {one.check for one in report.judgements}
     assert report.figures.faults > 0
     assert f"--attach {theirs.urls[0]} --hooks" in report.repeat

@@ -166,7 +166,7 @@ class _Course:
         finally:
             # However it ended; a second interrupt ends this as well.
             if left := await leave_nothing(self.cluster, self.ctx.run):
-                log.warning("jobs of this run are left, cancel them: %s", ", ".join(left))
+                log.warning("jobs of this run are left: cancel them", jobs=left)
 
     async def _follow(self) -> list[Judgement]:
         for workload in self.workloads:

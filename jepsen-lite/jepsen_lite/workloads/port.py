@@ -97,7 +97,9 @@ class Context:
         urls = self.cluster.urls
         at = first % len(urls)
         rotated = urls[at:] + urls[:at]
-        rng = self.rng(f"client {actor}")
+        # Clients draw their identity from it. One of an earlier run on the same cluster would be
+        # taken for the same client, and be told again what that one was told.
+        rng = self.rng(f"client {actor}{self.run}")
         return Client(rotated, actor=actor, timeout_s=CALL_TIMEOUT_S, stale=stale, rng=rng)
 
 
