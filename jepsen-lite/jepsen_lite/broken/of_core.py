@@ -9,7 +9,7 @@ CORE = (
         name="old-generation-checkpoint",
         what="a generation that was given up may still save shards",
         workload="training",
-        nemesis="cut-agents",
+        nemesis="isolate-host",
         edits=(
             Edit(
                 "core/checkpoints.py",
@@ -20,6 +20,7 @@ CORE = (
                 "        found = (late, step.state.gangs[late.gang])\n",
             ),
         ),
+        options={"seconds": 20.0},
     ),
     Breakage(
         name="half-a-checkpoint",
@@ -80,7 +81,7 @@ CORE = (
         name="no-fence",
         what="an agent that has lost its lease lets exclusive tasks live",
         workload="training",
-        nemesis="pause-host+cut-agents",
+        nemesis="isolate-host",
         edits=(
             Edit("agent/fence.py", "if now >= self.kill_at:", "if False:"),
             Edit(
@@ -94,6 +95,7 @@ CORE = (
                 "return None",
             ),
         ),
+        options={"seconds": 20.0},
     ),
     Breakage(
         name="restart-beside-the-old",

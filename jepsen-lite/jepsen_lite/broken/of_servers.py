@@ -45,15 +45,6 @@ SERVERS = (
         ),
     ),
     Breakage(
-        name="rules-g1-g2-g3-g6-off",
-        what="followers cut their logs, commit what was not verified, and are believed in a later "
-        "term (rules G1, G1.covered, G2, G3, G6)",
-        workload="registers",
-        nemesis="pause-leader+reset",
-        edits=_without("G1", "G1.covered", "G2", "G3", "G6"),
-        options={"rate": 200.0},
-    ),
-    Breakage(
         name="stale-reads",
         what="a read is answered at once, without asking the leader",
         workload="registers",

@@ -11,6 +11,8 @@ from jepsen_lite.nemeses.killing import leader_of
 from jepsen_lite.nemeses.port import Misfortune, Nemesis, at_once, nothing
 
 CUT_S = (1.0, 8.0)
+ALONE_S = (6.0, 10.0)
+"""Longer than lease and fence: the host is lost, and its work begins elsewhere."""
 SLOW_S = (2.0, 8.0)
 
 Directions = list[tuple[str, str]]
@@ -103,6 +105,17 @@ async def _cut_agents(cluster: Cluster, rng: random.Random) -> Misfortune | None
     return cut_off(cluster, what, ways, rng.uniform(*CUT_S))
 
 
+async def _isolate_host(cluster: Cluster, rng: random.Random) -> Misfortune | None:
+    """One alone: were it many, none of them would be given up."""
+    hosts = sorted(cluster.hosts)
+    if not hosts:
+        return None
+    host = rng.choice(hosts)
+    ways = both_ways((host, server) for server in cluster.servers)
+    what = f"the agent of {host} is cut off from every server, and what it runs lives on"
+    return cut_off(cluster, what, ways, rng.uniform(*ALONE_S))
+
+
 def _some_ways(cluster: Cluster, rng: random.Random) -> Directions:
     """From one party or between all servers, in both directions or one."""
     servers = sorted(cluster.servers)
@@ -185,6 +198,13 @@ NEMESES = (
         "Agents are cut off from some of the servers, or from all.",
         _cut_agents,
         _CUT | {"agents"},
+    ),
+    Nemesis(
+        "isolate-host",
+        "An agent is cut off from all servers until its host is lost, and comes back.",
+        _isolate_host,
+        _CUT | {"agents"},
+        1.0,
     ),
     Nemesis("slow", "Links with delay and jitter.", _slow, frozenset({"network.delay"})),
     Nemesis(
