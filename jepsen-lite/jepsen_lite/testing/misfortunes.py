@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import random
 import time
 from concurrent.futures import Future
@@ -17,7 +18,7 @@ from jepsen_lite.history.operation import Fault
 from jepsen_lite.nemeses.catalogue import chosen
 from jepsen_lite.nemeses.conductor import Conductor
 from jepsen_lite.nemeses.port import Misfortune, Nemesis
-from jepsen_lite.run.abilities import abilities_here
+from jepsen_lite.run.abilities import Abilities, abilities_here
 from jepsen_lite.run.attached import lacking_for
 from jepsen_lite.testing.background import Background
 from jepsen_lite.testing.clusters import ClusterFactory, RunningCluster
@@ -26,6 +27,12 @@ from jepsen_lite.testing.recording import SharedHistory
 DRAW_S = 20.0
 POLL_S = 0.1
 END_S = 90.0
+
+
+@functools.cache
+def _abilities(network: str, hosts: bool) -> Abilities:
+    """Found by trying, which takes a while."""
+    return abilities_here(network, int(hosts))
 
 
 class NobodyToBefall(AssertionError):
@@ -224,8 +231,7 @@ class Nemeses:
             if isinstance(target, Attached):
                 reasons = lacking_for(target, one.name)
             else:
-                here = abilities_here(target.network.name, len(target.hosts))
-                reasons = here.against(one.needs)
+                reasons = _abilities(target.network.name, bool(target.hosts)).against(one.needs)
             if reasons:
                 pytest.skip(f"{one.name} is not possible here: {'; '.join(reasons)}")
         return several
