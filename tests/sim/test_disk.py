@@ -249,3 +249,26 @@ class TestFaults:
             SimEnvironment.open(disk, Identity("c", 2))
         disk.wipe()
         SimEnvironment.open(disk, Identity("c", 2))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_commit_survives_only_with_the_one_before_it(tmp_path: Path, seed: int) -> None:
+    """The first is slow, and the process does not give way before the second."""
+    kernel = Kernel(seed)
+    disk = SimDisk(kernel, "1", str(tmp_path / "d"))
+
+    async def write_twice() -> None:
+        environment = SimEnvironment.open(disk, OWN)
+        disk.faults.slow_s = (0.5, 1.0)
+        environment.stage("raft_log", b"2", b"first")
+        environment.commit()
+        disk.faults.slow_s = (0.0, 0.0)
+        environment.stage("raft_log", b"3", b"second")
+        environment.commit()
+
+    kernel.spawn("writer", write_twice)
+    kernel.run_for(0.1)
+    disk.crash()
+    kept = disk.tables["raft_log"].keys
+    kernel.close()
+    assert list(kept) in ([], [b"2"], [b"2", b"3"])

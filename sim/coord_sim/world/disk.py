@@ -135,14 +135,17 @@ class SimDisk:
         self.commits += 1
         if self.on_removed is not None:
             self._tell_removed(undo)
-        if not (stall_s or faults.lies or faults.dies_in_commit):
+        # A stall begins once the process gives way, so another commit may come before: it cannot
+        # be on the platter sooner than the one before it.
+        waits = bool(stall_s or self._unsynced)
+        if not (waits or faults.lies or faults.dies_in_commit):
             return
         self._unsynced.append(undo)
         process = current_process()
         if faults.dies_in_commit and process is not None:
             faults.dies_in_commit = False
             process.die()
-        if stall_s and not faults.lies:
+        if waits and not faults.lies:
             if process is not None:
                 process.stall(stall_s)
                 self._kernel.call_at(process.stalled_until_s, self._synced, undo)
