@@ -72,10 +72,11 @@ def training_job(
     step_ms: int,
     save_every: int,
     exclusive: bool = False,
+    stubborn: bool = False,
 ) -> JobSpec:
-    """A gang of fake ranks, a device each, that write diaries below `directory`. The ranks of an
-    exclusive one ignore SIGTERM."""
-    stubborn = ("--stubborn",) if exclusive else ()
+    """A gang of fake ranks, a device each, that write diaries below `directory`. The ranks of a
+    stubborn one ignore SIGTERM, as do those of an exclusive one."""
+    heedless = ("--stubborn",) if stubborn or exclusive else ()
     role = RoleSpec(
         name="trainer",
         command=(
@@ -86,7 +87,7 @@ def training_job(
             f"--steps={steps}",
             f"--step-ms={step_ms}",
             f"--save-every={save_every}",
-            *stubborn,
+            *heedless,
         ),
         replicas=ranks,
         min_replicas=1,

@@ -28,7 +28,8 @@ SETTLE_S = 60.0
 
 
 class Training:
-    """See `port.Workload`. Every second gang is exclusive, and its ranks heed only SIGKILL."""
+    """See `port.Workload`. Every second gang is exclusive. The ranks of those, and of every second
+    other, heed only SIGKILL: they go on saving when their generation was given up."""
 
     name = "training"
     line = "Gangs of ranks that step, save checkpoints, are resized, and write down what they did."
@@ -83,6 +84,7 @@ class Training:
                 step_ms=STEP_MS,
                 save_every=SAVE_EVERY,
                 exclusive=exclusive,
+                stubborn=steps % 2 == 0,
             )
             return JobSubmitted(spec, asker.name)
 
