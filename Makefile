@@ -10,8 +10,8 @@ SEEDS ?= 100
 SEED ?= 1000
 MINUTES ?= 60
 
-.PHONY: help setup demo test test-slow sim sim-long mutants mutants-quick faults faults-broken check format proto bench \
-	clean
+.PHONY: help setup demo test test-slow sim sim-long mutants mutants-quick faults faults-broken check \
+	format proto bench clean
 
 help:
 	@echo "make demo       three servers, five agents, three failures: watch a training job survive"
