@@ -7,16 +7,24 @@ from jepsen_lite.broken.breakage import Breakage, Edit
 CORE = (
     Breakage(
         name="old-generation-checkpoint",
-        what="a generation that was given up may still save shards",
+        what="what a generation saves that was given up is taken, though its host was lost",
         workload="training",
         nemesis="isolate-host",
         edits=(
+            Edit(
+                "core/machine.py",
+                "    earlier = earlier_outcome(state, origin)\n",
+                "    earlier = earlier_outcome(state, origin)\n"
+                "    if type(entry.event).__name__ in ('CheckpointBegun', 'ShardSaved'):\n"
+                "        if earlier in (Rejection.STALE_INCARNATION, Rejection.HOST_NOT_LIVE):\n"
+                "            earlier = None\n",
+            ),
             Edit(
                 "core/checkpoints.py",
                 "    found = current_task(step, event)\n",
                 "    found = current_task(step, event)\n"
                 "    late = step.state.tasks.get(event.task)\n"
-                "    if found == Rejection.STALE_GENERATION and late.gang in step.state.gangs:\n"
+                "    if late is not None and late.gang in step.state.gangs:\n"
                 "        found = (late, step.state.gangs[late.gang])\n",
             ),
         ),
