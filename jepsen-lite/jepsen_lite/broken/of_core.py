@@ -7,28 +7,17 @@ from jepsen_lite.broken.breakage import Breakage, Edit
 CORE = (
     Breakage(
         name="old-generation-checkpoint",
-        what="what a generation saves that was given up is taken, though its host was lost",
+        what="what a generation saved before it was given up counts for the next one's checkpoint",
         workload="training",
-        nemesis="isolate-host",
+        nemesis="kill-rank",
         edits=(
             Edit(
-                "core/machine.py",
-                "    earlier = earlier_outcome(state, origin)\n",
-                "    earlier = earlier_outcome(state, origin)\n"
-                "    if type(entry.event).__name__ in ('CheckpointBegun', 'ShardSaved'):\n"
-                "        if earlier in (Rejection.STALE_INCARNATION, Rejection.HOST_NOT_LIVE):\n"
-                "            earlier = None\n",
-            ),
-            Edit(
                 "core/checkpoints.py",
-                "    found = current_task(step, event)\n",
-                "    found = current_task(step, event)\n"
-                "    late = step.state.tasks.get(event.task)\n"
-                "    if late is not None and late.gang in step.state.gangs:\n"
-                "        found = (late, step.state.gangs[late.gang])\n",
+                'return f"{gang.key}#{gang.generation}@{step_number}"',
+                'return f"{gang.key}@{step_number}"',
             ),
+            Edit("core/scheduling.py", "drop_unfinished(step, gang)", "drop_unfinished"),
         ),
-        options={"seconds": 20.0},
     ),
     Breakage(
         name="half-a-checkpoint",
