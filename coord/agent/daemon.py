@@ -111,7 +111,14 @@ class Daemon:
             self._ports.keeper.leave()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        return self._group.create_task(work)
+        """Nothing begins once the agent ends: a worker that spoke meanwhile is told that it has
+        gone, and an exit that was seen meanwhile is seen again by the next one."""
+        try:
+            return self._group.create_task(work)
+        except RuntimeError:  # The group is shutting down, or has.
+            task = asyncio.get_running_loop().create_task(work)
+            task.cancel()
+            return task
 
     def _act(self) -> None:
         self.tasks.act()
