@@ -139,28 +139,35 @@ def _mended(cluster: Cluster, ways: Directions) -> Misfortune:
     return Misfortune("", targets, 0.0, nothing, _each(ways, cluster.network.mend))
 
 
+def _for_a_while(
+    cluster: Cluster, rng: random.Random, what: str, act: Callable[[str, str], object]
+) -> Misfortune:
+    """Something done to some directions, and taken back seconds later."""
+    ways = _some_ways(cluster, rng)
+    over = _mended(cluster, ways)
+    told = f"{what} on {_told(ways)}"
+    return Misfortune(told, over.targets, rng.uniform(*SLOW_S), _each(ways, act), over.end)
+
+
 async def _slow(cluster: Cluster, rng: random.Random) -> Misfortune | None:
-    ways, ms = _some_ways(cluster, rng), rng.choice((5, 20, 100, 400)) * rng.uniform(0.5, 1.5)
-    over, network = _mended(cluster, ways), cluster.network
-    begin = _each(ways, lambda source, target: network.delay(source, target, ms, ms / 2))
-    what = f"{ms:.0f} to {ms * 1.5:.0f} ms of delay on {_told(ways)}"
-    return Misfortune(what, over.targets, rng.uniform(*SLOW_S), begin, over.end)
+    ms = rng.choice((5, 20, 100, 400)) * rng.uniform(0.5, 1.5)
+    what = f"{ms:.0f} to {ms * 1.5:.0f} ms of delay"
+    delay = cluster.network.delay
+    return _for_a_while(cluster, rng, what, lambda one, other: delay(one, other, ms, ms / 2))
 
 
 async def _throttled(cluster: Cluster, rng: random.Random) -> Misfortune | None:
-    ways, bytes_s = _some_ways(cluster, rng), rng.choice((2_000, 10_000, 50_000))
-    over, network = _mended(cluster, ways), cluster.network
-    begin = _each(ways, lambda source, target: network.throttle(source, target, bytes_s))
-    what = f"{bytes_s / 1000:g} kB/s on {_told(ways)}"
-    return Misfortune(what, over.targets, rng.uniform(*SLOW_S), begin, over.end)
+    bytes_s = rng.choice((2_000, 10_000, 50_000))
+    throttle = cluster.network.throttle
+    what = f"{bytes_s / 1000:g} kB/s"
+    return _for_a_while(cluster, rng, what, lambda one, other: throttle(one, other, bytes_s))
 
 
 async def _lossy(cluster: Cluster, rng: random.Random) -> Misfortune | None:
-    ways, share = _some_ways(cluster, rng), rng.choice((0.02, 0.1, 0.3))
-    over, network = _mended(cluster, ways), cluster.network
-    begin = _each(ways, lambda source, target: network.lossy(source, target, share))
-    what = f"{share:.0%} lost on {_told(ways)}"
-    return Misfortune(what, over.targets, rng.uniform(*SLOW_S), begin, over.end)
+    share = rng.choice((0.02, 0.1, 0.3))
+    lossy = cluster.network.lossy
+    what = f"{share:.0%} lost"
+    return _for_a_while(cluster, rng, what, lambda one, other: lossy(one, other, share))
 
 
 async def _reset(cluster: Cluster, rng: random.Random) -> Misfortune | None:
