@@ -272,3 +272,21 @@ def test_a_commit_survives_only_with_the_one_before_it(tmp_path: Path, seed: int
     kept = disk.tables["raft_log"].keys
     kernel.close()
     assert list(kept) in ([], [b"2"], [b"2", b"3"])
+
+
+def test_what_was_durable_before_a_bit_turned_over_is_remembered(tmp_path: Path) -> None:
+    """A node that acknowledged an entry had it, whatever became of its disk later."""
+    kernel = Kernel(1)
+    disk = SimDisk(kernel, "1", str(tmp_path / "d"))
+    environment = SimEnvironment.open(disk, OWN)
+    environment.stage("raft_log", b"1", b"entry")
+    environment.commit()
+    environment.close()
+    disk.crash()
+    assert disk.flip_bit(("raft_log",))
+    assert disk.survives("raft_log", b"1") != b"entry"
+    assert disk.undamaged("raft_log", b"1") == b"entry"
+    assert disk.undamaged("raft_log", b"2") is None
+    disk.tables["raft_log"].put(b"1", b"another")
+    kernel.close()
+    assert disk.undamaged("raft_log", b"1") == b"another"

@@ -11,6 +11,9 @@ SEEDS = [
     pytest.param(400_612, WorldOptions(seconds=40), id="a child left behind, and its host's power"),
     pytest.param(400_819, WorldOptions(seconds=40), id="a task resized away and wanted again"),
     pytest.param(601_551, WorldOptions(seconds=20), id="a worker that speaks as its agent ends"),
+    pytest.param(
+        602_743, WorldOptions(seconds=20), id="a bit that turns over after the answer left"
+    ),
 ]
 
 

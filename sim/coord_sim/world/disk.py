@@ -62,6 +62,8 @@ class SimDisk:
         self.commits = 0
         self.flipped: list[str] = []
         """Where bits were turned over, since the disk was last wiped."""
+        self._before_flips: dict[tuple[str, bytes], tuple[bytes, bytes]] = {}
+        """What stands there now, and what stood there before."""
         self.broken = False
         """An fsync failed since the process opened it."""
         self.opened: SimEnvironment | None = None
@@ -100,6 +102,12 @@ class SimDisk:
                     value = before
         return value
 
+    def undamaged(self, database: str, key: bytes) -> bytes | None:
+        """The same, had no bit turned over: what its process made durable."""
+        value = self.survives(database, key)
+        now, before = self._before_flips.get((database, key), (None, None))
+        return before if value is not None and value == now else value
+
     def flip_bit(self, databases: tuple[str, ...] = ("raft_log", "events")) -> str:
         """Turn over one bit of a stored value, of a disk that nobody has open: of term and vote as
         often as of an entry. Says where; empty when nothing is stored there."""
@@ -114,6 +122,7 @@ class SimDisk:
             return ""
         at = self._rng.randrange(len(value) * 8)
         value[at // 8] ^= 1 << (at % 8)
+        self._before_flips[database, key] = bytes(value), self.tables[database].values[key]
         self.tables[database].values[key] = bytes(value)
         where = f"{database}/{key.hex()} bit {at}"
         self.flipped.append(where)
@@ -123,6 +132,7 @@ class SimDisk:
         """A new disk in place of the old."""
         self.tables = {database: SortedRows() for database in DATABASES}
         self.flipped.clear()
+        self._before_flips.clear()
         self._unsynced.clear()
         shutil.rmtree(self.directory, ignore_errors=True)
         os.makedirs(self.directory)

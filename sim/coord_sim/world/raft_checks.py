@@ -315,7 +315,8 @@ class RaftChecks:
     def _holders(self, number: int, index: int) -> list[int]:
         """Nodes on whose disks the entry, or a state that covers it, would survive a crash. Of its
         own, a leader counts what it has committed, however slowly the disk takes it, since nothing
-        leaves it before; a follower commits in the same turn in which it applies."""
+        leaves it before; a follower commits in the same turn in which it applies. A bit that turns
+        over later does not unsay what a node said."""
         key = index.to_bytes(8, "big")
         server = self._servers[number]
         own = server.disk
@@ -327,7 +328,7 @@ class RaftChecks:
         found = []
         for node in sorted(self._servers):
             disk = self._servers[node].disk
-            held = disk.survives("raft_log", key)
+            held = disk.undamaged("raft_log", key)
             holds = covers(disk, index) if held is None else entry is None or held == entry
             if holds or (node == number and counts_itself):
                 found.append(node)
