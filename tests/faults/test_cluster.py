@@ -137,6 +137,7 @@ async def test_processes_are_killed_stopped_and_started_again(tmp_path: Path) ->
             await cluster.wait_ready()
             assert set(await cluster.views()) == {"s1", "s2", "s3", "s4"}
             await cluster.dismiss(newcomer)
+            newcomer.start()  # As a nemesis would that had killed it before.
             assert not newcomer.running
             assert len((await client.cluster()).members) == 3
     assert marked(cluster.mark) == []

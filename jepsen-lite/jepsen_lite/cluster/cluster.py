@@ -195,6 +195,7 @@ class Cluster:
     async def end_server(self, node: int) -> None:
         """End the process of a server that is no member, or no longer; its data goes with it."""
         server = self.servers.pop(server_name(node))
+        server.retired = True
         await asyncio.to_thread(server.kill)
         await asyncio.to_thread(server.disk.close)
 

@@ -39,6 +39,8 @@ class Member:
         self.disk = disk
         self._role = role
         self._child: Child | None = None
+        self.retired = False
+        """It is no part of the cluster any more: whoever still means to start it does nothing."""
         self._stopped: list[psutil.Process] = []
 
     @property
@@ -69,8 +71,8 @@ class Member:
         return self._child is not None and self._child.ended
 
     def start(self) -> None:
-        """Start it with the data it has. Nothing happens when it runs."""
-        if self.running:
+        """Start it with the data it has. Nothing happens when it runs, or is retired."""
+        if self.running or self.retired:
             return
         self._stopped = []
         env = {
