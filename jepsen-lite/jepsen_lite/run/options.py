@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from pathlib import Path
 
 import msgspec
 
 from jepsen_lite.cluster.attached import Attached
+from jepsen_lite.cluster.cluster import COORDCTL
 from jepsen_lite.cluster.hooks import HooksError
 from jepsen_lite.nemeses.catalogue import NONE, chosen
 from jepsen_lite.workloads.catalogue import workloads_named
-
-COORDCTL = (sys.executable, "-m", "coord.cli.main")
 
 
 class RunOptions(msgspec.Struct, frozen=True):
@@ -38,8 +36,6 @@ class RunOptions(msgspec.Struct, frozen=True):
     """So few that snapshots are taken, and the journal is cut, in every run."""
     coordctl: tuple[str, ...] = COORDCTL
     """The build under test."""
-    swallow_syncs: bool = False
-    """Let disks answer a sync without having done it, to see whether the suite notices."""
     attach: tuple[str, ...] = ()
     """URLs of servers of somebody else's cluster, to be used in place of one of our own."""
     hooks: str = ""

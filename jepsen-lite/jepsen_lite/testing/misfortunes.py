@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import functools
 import random
@@ -39,7 +40,7 @@ class NobodyToBefall(AssertionError):
     """There was no leader, no running job or whoever else it takes, for as long as it was tried."""
 
 
-class Block:
+class Block(abc.ABC):
     """Something that goes on in the background for a while: `with` or `async with`, or by hand."""
 
     def __init__(self, background: Background) -> None:
@@ -77,11 +78,11 @@ class Block:
     ) -> None:
         await self._background.wait(self._end())
 
-    async def _begin(self) -> None:
-        raise NotImplementedError
+    @abc.abstractmethod
+    async def _begin(self) -> None: ...
 
-    async def _end(self) -> None:
-        raise NotImplementedError
+    @abc.abstractmethod
+    async def _end(self) -> None: ...
 
 
 class ByHand(Block):
