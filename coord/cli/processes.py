@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import psutil
@@ -128,23 +128,26 @@ def sweep(mark: str, grace_s: float = 0.0) -> None:
         psutil.wait_procs(found, timeout=1.0)
 
 
-def start_guard(mark: str) -> subprocess.Popen[bytes]:
-    """A process that sweeps when we die. Close its stdin and wait for it to end it in peace."""
+def start_guard(mark: str, module: str = "coord.cli.processes") -> subprocess.Popen[bytes]:
+    """A process that sweeps when we die. Close its stdin and wait for it to end it in peace.
+
+    `module`, run as a program with the mark, calls `guard`.
+    """
     env = {name: value for name, value in os.environ.items() if name != MARK}
     return subprocess.Popen(
-        [sys.executable, "-m", "coord.cli.processes", mark],
+        [sys.executable, "-m", module, mark],
         stdin=subprocess.PIPE,
         env=env,
         start_new_session=True,
     )
 
 
-def guard(mark: str) -> None:
-    """Wait for the end of our parent, then sweep."""
+def guard(mark: str, clear: Callable[[str], object] = sweep) -> None:
+    """Wait for the end of our parent, then clear what carries the mark."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     sys.stdin.buffer.read()
-    sweep(mark)
+    clear(mark)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +17,7 @@ from coord.client import Client
 from coord.client.errors import CoordError
 from coord.client.servers import base_url
 from coord.client.views import ClusterView
+from jepsen_lite.cluster.cluster import newest_leader
 from jepsen_lite.cluster.hooks import (
     HOST_ACTS,
     NETWORK_ACTS,
@@ -31,7 +31,6 @@ from jepsen_lite.cluster.hooks import (
 from jepsen_lite.network.port import CAPABILITIES, NotPossible, Place, require
 
 ASK_S = 2.0
-POLL_S = 0.1
 
 
 class Unreachable(Exception):
@@ -234,15 +233,7 @@ class Attached:
     async def leader(self, timeout_s: float = 10.0) -> str | None:
         """The name of the server that leads, by its URL; None when nobody does within the time, or
         one that the hooks do not name."""
-        deadline = time.monotonic() + timeout_s
-        while True:
-            views = await self.views()
-            leaders = {name: view.term for name, view in views.items() if view.role == "leader"}
-            if leaders:
-                return max(leaders, key=lambda name: leaders[name])
-            if time.monotonic() > deadline:
-                return None
-            await asyncio.sleep(POLL_S)
+        return await newest_leader(self.views, timeout_s)
 
     async def views(self) -> dict[str, ClusterView]:
         """The cluster as each server sees it whose URL is known and who answers at once."""

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from subprocess import Popen
 from types import TracebackType
@@ -135,15 +135,7 @@ class Cluster:
     async def leader(self, timeout_s: float = 10.0) -> str | None:
         """Who leads: of those that think they do, the one of the newest term. None when nobody does
         within the time. Cuts between servers do not hide it; see `views`."""
-        deadline = time.monotonic() + timeout_s
-        while True:
-            views = await self.views()
-            leaders = {name: view.term for name, view in views.items() if view.role == "leader"}
-            if leaders:
-                return max(leaders, key=lambda name: leaders[name])
-            if time.monotonic() > deadline:
-                return None
-            await asyncio.sleep(POLL_S)
+        return await newest_leader(self.views, timeout_s)
 
     async def views(self) -> dict[str, ClusterView]:
         """The cluster as each server sees it that runs and answers at once. Past the proxy; but
@@ -355,6 +347,21 @@ class Cluster:
 
         log = self.directory / "logs" / f"{name}.log"
         self.hosts[name] = Host(place, disk, Role(command, dict, log, self.mark))
+
+
+async def newest_leader(
+    look: Callable[[], Awaitable[Mapping[str, ClusterView]]], timeout_s: float
+) -> str | None:
+    """Of the servers that say they lead, the one of the newest term; None if none does in time."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        views = await look()
+        leaders = {name: view.term for name, view in views.items() if view.role == "leader"}
+        if leaders:
+            return max(leaders, key=lambda name: leaders[name])
+        if time.monotonic() > deadline:
+            return None
+        await asyncio.sleep(POLL_S)
 
 
 def _changed(settings: Settings) -> list[tuple[str, int]]:

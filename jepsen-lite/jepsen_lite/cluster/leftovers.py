@@ -12,7 +12,6 @@ import contextlib
 import os
 import random
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -112,21 +111,7 @@ def sweep() -> list[Leftover]:
 
 def start_guard(mark: str) -> subprocess.Popen[bytes]:
     """A process that clears when we die. Close its stdin and wait for it to end it in peace."""
-    env = {name: value for name, value in os.environ.items() if name != MARK}
-    return subprocess.Popen(
-        [sys.executable, "-m", "jepsen_lite.cluster.leftovers", mark],
-        stdin=subprocess.PIPE,
-        env=env,
-        start_new_session=True,
-    )
-
-
-def guard(mark: str) -> None:
-    """Wait for the end of our parent, then clear."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    sys.stdin.buffer.read()
-    clear(mark)
+    return processes.start_guard(mark, "jepsen_lite.cluster.leftovers")
 
 
 def _marked_by_anyone() -> list[tuple[psutil.Process, str]]:
@@ -169,4 +154,4 @@ def _signature(where: Path) -> str:
 
 
 if __name__ == "__main__":
-    guard(sys.argv[1])
+    processes.guard(sys.argv[1], clear)
