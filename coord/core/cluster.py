@@ -14,7 +14,8 @@ from coord.model.events import (
 )
 from coord.model.rejections import Rejection
 
-NEWEST_LOGIC_VERSION = 1
+NEWEST_LOGIC_VERSION = 2
+"""1: as in 0.1.0. 2: placement keeps room for the jobs typically seen."""
 
 
 @on(ClusterConfigured)
@@ -24,8 +25,11 @@ def _configured(step: Step, event: ClusterConfigured) -> Rejection | None:
         return Rejection.ALREADY_CONFIGURED
     if not event.cluster or event.settings.problems():
         return Rejection.INVALID
+    if not 1 <= event.logic_version <= NEWEST_LOGIC_VERSION:
+        return Rejection.OUT_OF_RANGE
     meta.cluster = event.cluster
     meta.settings = event.settings
+    meta.logic_version = event.logic_version
     return None
 
 

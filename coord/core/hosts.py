@@ -120,6 +120,8 @@ def _host_of(event: HostRegistered, known: Host | None, slot: int, index: int, c
         status_cause=cause,
         plan_version=index,
         next_port=known.next_port if known else 0,
+        place=event.place,
+        rails=event.rails,
     )
 
 

@@ -251,7 +251,7 @@ def _shortage_of(
     else:
         each, most = need.memory_mib, max(room.memory_mib for room in rooms.values())
         unit = "MiB"
-    wish = Resources(**{_FIELD[reason]: each})
+    wish = msgspec.structs.replace(Resources(), **{_FIELD[reason]: each})
     fit = _replicas(rooms, wish, smallest)
     return (
         f"{fit} of {smallest} replicas fit: each needs {each} {unit}, the most free on one host is "

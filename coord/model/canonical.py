@@ -4,6 +4,10 @@ Structs that enter the log leave out fields at their defaults when encoded, so t
 later changes no digest of an old log. msgspec takes a field to be at its default only when it *is*
 the default object. That is certain for 0, "", (), False and enums; `canonical` makes it so for any
 other default.
+
+msgpack tells a map's size in one byte up to 15 keys and in three above, and msgspec chooses by how
+many fields a struct has, not by how many it writes: a struct with up to 15 of them (its tag is one)
+must never have more. What it is to say beyond that goes into a struct of its own.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import enum
 
 import msgspec
 
+from coord.model.place import NOWHERE, Place, Rail
 from coord.model.spec import JobSpec
 
 
@@ -138,6 +139,13 @@ class Host(msgspec.Struct, frozen=True, omit_defaults=True):
     """Keys of tasks that take something of this host, in order of placement."""
     plan_version: int = 0
     next_port: int = 0
+    place: Place = NOWHERE
+    rails: tuple[Rail, ...] = ()
+
+    def __post_init__(self) -> None:
+        # As `canonical` does, for the one field that needs it: rows of hosts change often.
+        if self.place is not NOWHERE and self.place == NOWHERE:
+            msgspec.structs.force_setattr(self, "place", NOWHERE)
 
 
 class Hold(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -148,6 +156,8 @@ class Hold(msgspec.Struct, frozen=True, omit_defaults=True):
     devices: tuple[int, ...] = ()
     cpu_millis: int = 0
     memory_mib: int = 0
+    device_millis: int = 0
+    """Of its one device, when it takes a part of it; 0: all of each."""
 
 
 class Task(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -165,6 +175,8 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
     devices: tuple[int, ...] = ()
     cpu_millis: int = 0
     memory_mib: int = 0
+    device_millis: int = 0
+    """Of its one device, when it takes a part of it; 0: all of each."""
     pid: int = 0
     step: int = -1
     progress_ms: int = 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from coord.model.canonical import canonical
+from coord.model.place import NOWHERE, Place, Rail
 from coord.model.settings import Settings
 from coord.model.spec import JobSpec
 
@@ -25,6 +26,8 @@ class ClusterConfigured(Event, frozen=True):
 
     cluster: str
     settings: Settings = Settings()
+    logic_version: int = 1
+    """The rules that hold from the first entry on."""
 
     def __post_init__(self) -> None:
         canonical(self)
@@ -93,6 +96,11 @@ class HostRegistered(Event, frozen=True):
     ports: tuple[int, ...] = ()
     tasks: tuple[TaskFound, ...] = ()
     version: str = ""
+    place: Place = NOWHERE
+    rails: tuple[Rail, ...] = ()
+
+    def __post_init__(self) -> None:
+        canonical(self)
 
 
 class HeartbeatsSeen(Event, frozen=True):

@@ -15,11 +15,19 @@ REPLICAS_LIMIT = 65_536
 
 
 class Resources(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What one replica takes: whole devices, thousandths of a CPU, mebibytes of memory."""
+    """What one replica takes: whole devices, thousandths of a CPU, mebibytes of memory.
+
+    `device_millis` is a part of one device, in thousandths, instead of whole ones. `device_types`
+    names the types that will do, in no order; empty: any. `rails` is on how many rails its host
+    must be.
+    """
 
     devices: int = 0
     cpu_millis: int = 0
     memory_mib: int = 0
+    device_millis: int = 0
+    device_types: tuple[str, ...] = ()
+    rails: int = 0
 
     def __post_init__(self) -> None:
         canonical(self)
@@ -39,6 +47,33 @@ class RestartPolicy(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkn
     no_progress_limit: int = 5
     backoff_ms: int = 1_000
     backoff_max_ms: int = 60_000
+
+    def __post_init__(self) -> None:
+        canonical(self)
+
+
+class Placing(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Where the replicas of a role may stand. Levels are those of `place.LEVELS`."""
+
+    within: str = ""
+    """A level: all of a gang stands in one domain of it, or has no place."""
+    prefer_within: str = ""
+    """A level: all of a gang in one domain of it where that is possible, else in few."""
+    spread: str = ""
+    """A level over whose domains the replicas are spread."""
+    spread_skew: int = 1
+    """By how many replicas two of those domains may differ."""
+    whole_hosts: bool = False
+    """No other task on its hosts."""
+    per_host: int = 0
+    """At most so many replicas on one host; 0: as many as fit."""
+    apart_from: tuple[str, ...] = ()
+    """No host is shared with these: roles of the same job, or `job/NAME` for all of another."""
+    near: str = ""
+    """A role of the same job that stands before it: in the domain of that one, at `near_level`."""
+    near_level: str = "rack"
+    near_required: bool = False
+    """Whether it waits for a place there, or goes elsewhere."""
 
     def __post_init__(self) -> None:
         canonical(self)
@@ -70,6 +105,7 @@ class RoleSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     """Between SIGTERM and SIGKILL."""
     hang_ms: int = 0
     """Without progress for this long after its first progress, a gang has hung; 0: never."""
+    placement: Placing = Placing()
 
     def __post_init__(self) -> None:
         canonical(self)
@@ -90,6 +126,13 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
     roles: tuple[RoleSpec, ...]
     restart: RestartPolicy = RestartPolicy()
     checkpoint_dir: str = ""
+    queue: str = ""
+    """Which queue it waits in; empty: the one that needs no configuration."""
+    priority: int = 0
+    """Within its queue; the higher goes first."""
+    owner: str = ""
+    """On whose share it runs; empty: whoever submitted it."""
+    preemptible: bool = True
 
     def __post_init__(self) -> None:
         canonical(self)
@@ -162,7 +205,7 @@ def _role_problems(path: str, role: RoleSpec) -> list[Problem]:
             found.append(Problem(f"{path}.{name}", _outside(getattr(role, name))))
     for name in role.resources.__struct_fields__:
         value = getattr(role.resources, name)
-        if value < 0:
+        if isinstance(value, int) and value < 0:
             found.append(
                 Problem(f"{path}.resources.{name}", f"is {value}; it must not be negative")
             )

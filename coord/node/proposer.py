@@ -14,6 +14,7 @@ import msgspec
 import structlog
 
 from coord.codec import encode_batch
+from coord.core.cluster import NEWEST_LOGIC_VERSION
 from coord.core.machine import log_time_ms, next_due_ms
 from coord.core.state import State
 from coord.model.entry import Batch, Origin, Submission
@@ -174,7 +175,7 @@ class Proposer:
         elected = LeaderElected(config.node, self._term)
         opening = [Submission(self._origin(), elected)]
         if not self._state().meta.cluster:
-            configured = ClusterConfigured(config.cluster, config.settings)
+            configured = ClusterConfigured(config.cluster, config.settings, NEWEST_LOGIC_VERSION)
             opening.append(Submission(self._origin(), configured))
         return opening
 

@@ -1,7 +1,7 @@
 """The language of transcripts: one line, one event (or one for each task that a `*` matches).
 
     leader 1                              LeaderElected of the next term; `term=5` for a certain one
-    configure lease_ms=3000               ClusterConfigured; what is not given is as in `QUICK`
+    configure lease_ms=3000 logic=2       ClusterConfigured; what is not given is as in `QUICK`
     host h1 devices=1 found=d/t/0#1:100   HostRegistered; `found=KEY:PID:exited`, comma-separated
     beat h1 h2 | beat all | beat all but h3
     tick                                  ClockAdvanced
@@ -87,7 +87,9 @@ def _leader(state: State, plain: list[str], options: dict[str, Any]) -> list[Any
 
 def _configure(state: State, plain: list[str], options: dict[str, Any]) -> list[AnyEvent]:
     cluster = plain[0] if plain else "c"
-    return [events.ClusterConfigured(cluster, _convert({**QUICK, **options}, Settings))]
+    logic_version = int(options.pop("logic", 1))
+    settings = _convert({**QUICK, **options}, Settings)
+    return [events.ClusterConfigured(cluster, settings, logic_version)]
 
 
 def _host(state: State, plain: list[str], options: dict[str, Any]) -> list[AnyEvent]:
