@@ -7,6 +7,7 @@ import itertools
 from jepsen_lite.history.operation import Operation, Outcome
 from jepsen_lite.judge.exported import TOKEN_VARIABLE, ExportedLog
 from jepsen_lite.judge.verdict import Judgement, Verdict
+from jepsen_lite.report.wording import is_bad
 
 from coord.core.machine import apply
 from coord.core.state import new_state
@@ -121,6 +122,4 @@ class Asked:
 
 def verdicts(judgements: list[Judgement]) -> dict[str, Verdict]:
     """Those that do not hold, by the check."""
-    return {
-        each.check: each.verdict for each in judgements if each.verdict is not Verdict.LINEARIZABLE
-    }
+    return {each.check: each.verdict for each in judgements if is_bad(each)}

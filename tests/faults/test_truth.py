@@ -17,7 +17,7 @@ from jepsen_lite.judge.verdict import Verdict
 from msgspec.structs import replace
 
 from coord.core.state import encode_state
-from coord.model.decisions import GangSucceeded, TasksPlaced
+from coord.model.decisions import GangSucceeded, HostLost, TasksPlaced
 from coord.model.events import (
     CheckpointBegun,
     HostRegistered,
@@ -271,11 +271,56 @@ def test_a_commit_of_an_old_generation_is_found(story: Story) -> None:
     (found,) = [
         each
         for each in judge_truth(story.lives, story.made.log())
-        if each.verdict is not Verdict.LINEARIZABLE
+        if each.verdict in (Verdict.VIOLATION, Verdict.UNKNOWN)
     ]
     assert found.check == truth.COMMITTED
     assert "generation 2 was placed last" in found.detail
     assert verdicts(replay(story.made.log()).judgements) == {replaying.FOLLOWS: VIOLATION}
+
+
+def late_shard(story: Story, made: MadeLog, life: Life) -> ExportedLog:
+    """The log with an entry more: a rank of generation 1 saves step 20, and a build that takes
+    reports of what was given up lets it count."""
+    path = "/saved/step-0000000020-gen-1"
+    digest = story.digest(f"{life.task} at 20")
+    life.written.append(Shard(path, 20, digest))
+    incarnation = made.state.hosts[life.host].incarnation
+    event = ShardSaved(life.host, incarnation, life.task, 20, path, "rank-late.bin", digest, 10)
+    refused = made.say(event)
+    assert refused.rejection
+    made.records[-1] = replace(refused, rejection="")
+    return made.log()
+
+
+def test_a_shard_of_a_generation_that_was_followed_by_another_is_found(story: Story) -> None:
+    """Whether or not a checkpoint comes of it."""
+    log = late_shard(story, story.made, story.of(1)[0])
+    judgements = judge_truth(story.lives, log)
+    assert verdicts(judgements) == {truth.FENCED: VIOLATION}
+    (found,) = [each for each in judgements if each.check == truth.FENCED]
+    assert "generation 1 of job/trainer was given up at index" in found.detail
+
+
+def test_a_shard_saved_late_on_a_host_that_was_lost_is_found() -> None:
+    """No other generation has been placed by then, so nothing but the loss tells that it must not
+    count."""
+    story = Story()
+    made, lost = story.made, story.of(2)[0]
+    assert story.judge() == {}
+    host = made.state.hosts[lost.host]
+    decision = HostLost((), host.host, host.incarnation, 9_000)
+    made.records[-1] = replace(made.records[-1], decisions=(decision,))
+    path = "/saved/step-0000000020-gen-2"
+    for life in story.of(2):
+        digest = story.digest(f"{life.task} at 20")
+        told = (life.host, made.state.hosts[life.host].incarnation, life.task, 20, path)
+        life.written.append(Shard(path, 20, digest))
+        assert made.report(ShardSaved(*told, f"rank-{life.task}.bin", digest, 10)).accepted
+    judgements = judge_truth(story.lives, made.log())
+    (found,) = [each for each in judgements if each.check == truth.FENCED]
+    assert found.verdict is VIOLATION
+    on_lost = [life for life in story.of(2) if life.host == lost.host]
+    assert found.detail.count("was taken as lost at index") == len(on_lost)
 
 
 def test_an_old_generation_that_writes_into_a_committed_checkpoint_is_found(story: Story) -> None:

@@ -8,7 +8,7 @@ import click
 
 from coord.cli.output import Column, print_lines, print_table
 from coord.cli.wording import count_text
-from jepsen_lite.judge.verdict import Judgement
+from jepsen_lite.judge.verdict import Judgement, Verdict
 from jepsen_lite.report.wording import is_bad, verdict_word, worst_first
 from jepsen_lite.run.artefacts import PAGE
 from jepsen_lite.run.campaign import Done
@@ -28,8 +28,10 @@ RUNS = (
 
 
 def print_verdicts(judgements: Iterable[Judgement]) -> None:
-    """The table, and below it the picture of each violation that has one."""
-    ordered = worst_first(judgements)
+    """The table, below it how many checks had nothing to check, and the picture of each violation
+    that has one."""
+    listed = list(judgements)
+    ordered = worst_first(one for one in listed if one.verdict is not Verdict.NOTHING)
     print_table(
         VERDICTS,
         [
@@ -38,6 +40,9 @@ def print_verdicts(judgements: Iterable[Judgement]) -> None:
         ],
         "nothing was judged",
     )
+    if idle := len(listed) - len(ordered):
+        more = "more checks" if idle > 1 else "more check"
+        print_lines([f"{idle} {more} had nothing to check: what they are about did not happen."])
     for one in ordered:
         if is_bad(one) and one.picture:
             click.echo(f"\n{one.picture}")

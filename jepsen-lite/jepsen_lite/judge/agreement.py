@@ -42,7 +42,9 @@ def judge_agreement(
     """`nodes` are those that have to have come to `quiet_index`, an index that was in the log when
     all was healed."""
     seen = list(sightings)
-    looked_at = f"{len(seen)} sightings of {len({each.node for each in seen})} servers"
+    sightings_of = f"sightings of {len({each.node for each in seen})} servers"
+    leading = sum(each.role == "leader" for each in seen)
+    members = list(nodes)
     differing = chain(_unlike_log(seen, log), _unlike_each_other(seen))
     elections = [
         (record.entry.index, record.entry.event)
@@ -50,12 +52,18 @@ def judge_agreement(
         if isinstance(record.entry.event, LeaderElected) and record.accepted
     ]
     return [
-        judged(SAME_STATE, differing, looked_at=looked_at),
-        judged(CAUGHT_UP, _behind(seen, nodes, quiet_index), looked_at=f"index {quiet_index}"),
+        judged(SAME_STATE, differing, seen=len(seen), of=sightings_of),
+        judged(
+            CAUGHT_UP,
+            _behind(seen, members, quiet_index),
+            seen=len(members),
+            of=f"servers, to index {quiet_index}",
+        ),
         judged(
             ONE_LEADER,
             chain(_leaders_in_log(elections), _leaders_seen(seen, elections)),
-            looked_at=f"{len(elections)} elections, {looked_at}",
+            seen=len(elections) + leading,
+            of=f"words of who leads: {len(elections)} elections, {leading} sightings of leaders",
         ),
     ]
 
@@ -82,8 +90,7 @@ def _unlike_each_other(seen: list[Sighting]) -> Iterator[Finding]:
             )
 
 
-def _behind(seen: list[Sighting], nodes: Iterable[int], quiet_index: int) -> Iterator[Finding]:
-    members = list(nodes)
+def _behind(seen: list[Sighting], members: list[int], quiet_index: int) -> Iterator[Finding]:
     if not members:
         yield Finding("nobody said after healing who is a member", undecided=True)
     for node in members:

@@ -113,12 +113,13 @@ def judge_exported(operations: Iterable[Operation], log: ExportedLog) -> list[Ju
     refused = [each for each in writes if each.outcome is Outcome.OK and each.result is not None]
     failed = [each for each in writes if each.outcome is Outcome.FAIL]
     doubtful = [each for each in writes if each.outcome is Outcome.INFO]
+    entries = f"entries, index {log.start_index} to {log.last_index}"
     return [
-        judged(WHOLE, _gaps(log), looked_at=f"{log.start_index} to {log.last_index}"),
-        judged(ONCE, _each(done, log, _not_once), looked_at=f"{len(done)} writes"),
-        judged(REFUSED, _each(refused, log, _not_as_told), looked_at=f"{len(refused)} refusals"),
-        judged(NOWHERE, _each(failed, log, _somewhere), looked_at=f"{len(failed)} failures"),
-        judged(AT_MOST_ONCE, _each(doubtful, log, _twice), looked_at=f"{len(doubtful)} in doubt"),
+        judged(WHOLE, _gaps(log), seen=len(log.records), of=entries),
+        judged(ONCE, _each(done, log, _not_once), seen=len(done), of="writes"),
+        judged(REFUSED, _each(refused, log, _not_as_told), seen=len(refused), of="refusals"),
+        judged(NOWHERE, _each(failed, log, _somewhere), seen=len(failed), of="failures"),
+        judged(AT_MOST_ONCE, _each(doubtful, log, _twice), seen=len(doubtful), of="in doubt"),
     ]
 
 
@@ -126,8 +127,7 @@ def judge_order(operations: Iterable[Operation]) -> Judgement:
     """An operation that began after another was acknowledged stands after it in the log; a read
     reflects at least what was acknowledged before it began. Over all keys together."""
     known = [each for each in operations if each.outcome is Outcome.OK and each.index]
-    looked_at = f"{len(known)} operations with an index"
-    return judged(ORDERED, _out_of_order(known), looked_at=looked_at)
+    return judged(ORDERED, _out_of_order(known), seen=len(known), of="operations with an index")
 
 
 def _out_of_order(known: list[Operation]) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ Time is drawn by the order of its edges and not to scale, for what matters is wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from html import escape
 from typing import Any
 
@@ -50,7 +50,16 @@ class Picture(msgspec.Struct):
     explanation: str
 
 
-def draw(key: str, prefix: Prefix, model: Model[Any]) -> Picture:
+def seconds(nanoseconds: int) -> str:
+    """`0.012345 s`, for histories with a clock."""
+    return f"{nanoseconds / 1e9:.6f} s" if nanoseconds >= 1_000 else f"{nanoseconds} ns"
+
+
+Moment = Callable[[int], str]
+"""How a moment of a history is told."""
+
+
+def draw(key: str, prefix: Prefix, model: Model[Any], moment: Moment = seconds) -> Picture:
     """Choose the operations that show why the prefix cannot be, and lay them out."""
     shown, left_out = _choose(prefix, model)
     moments = sorted({moment for each in shown for moment in _moments(each)})
@@ -66,7 +75,7 @@ def draw(key: str, prefix: Prefix, model: Model[Any]) -> Picture:
             place=placed.index(each.number) + 1 if each.number in placed else 0,
             open_end=each.outcome is Outcome.INFO,
             culprit=each.number == prefix.culprit.number,
-            when=f"{_seconds(each.invoked_ns)} to {_end(each)}",
+            when=f"{moment(each.invoked_ns)} to {_end(each, moment)}",
         )
         for each in shown
     ]
@@ -75,7 +84,7 @@ def draw(key: str, prefix: Prefix, model: Model[Any]) -> Picture:
         rows=rows,
         edges=len(moments),
         left_out=left_out,
-        explanation=_explain(prefix, model),
+        explanation=_explain(prefix, model, moment),
     )
 
 
@@ -190,11 +199,11 @@ def _moments(operation: Operation) -> list[tuple[int, int]]:
     return moments
 
 
-def _explain(prefix: Prefix, model: Model[Any]) -> str:
+def _explain(prefix: Prefix, model: Model[Any], moment: Moment) -> str:
     culprit = prefix.culprit
     asked = (
         f"`{model.tell(culprit)}` of {culprit.client}, which was over at"
-        f" {_seconds(culprit.completed_ns)}"
+        f" {moment(culprit.completed_ns)}"
     )
     state = brief(prefix.order.state)
     if prefix.exact:
@@ -208,12 +217,8 @@ def _explain(prefix: Prefix, model: Model[Any]) -> str:
     )
 
 
-def _end(operation: Operation) -> str:
-    return _seconds(operation.completed_ns) if operation.outcome is Outcome.OK else "never known"
-
-
-def _seconds(nanoseconds: int) -> str:
-    return f"{nanoseconds / 1e9:.6f} s" if nanoseconds >= 1_000 else f"{nanoseconds} ns"
+def _end(operation: Operation, moment: Moment) -> str:
+    return moment(operation.completed_ns) if operation.outcome is Outcome.OK else "never known"
 
 
 def _fit(text: str, width: int) -> str:

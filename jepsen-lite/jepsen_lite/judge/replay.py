@@ -49,7 +49,7 @@ def replay(log: ExportedLog, budget_s: float = 120.0) -> Replayed:
         state = decode_state(log.start_state)
     except msgspec.MsgspecError as error:
         text = f"the state before index {log.start_index} cannot be read: {error}"
-        return Replayed([judged(FOLLOWS, [Finding(text)])], State())
+        return Replayed([judged(FOLLOWS, [Finding(text)], seen=0, of="entries")], State())
     differing: list[Finding] = []
     broken: list[Finding] = []
     looked = changes = 0
@@ -68,12 +68,11 @@ def replay(log: ExportedLog, budget_s: float = 120.0) -> Replayed:
                 looked += 1
                 where = f"after index {record.entry.index}: "
                 broken.extend(Finding(where + each) for each in violations(state))
-    entries = f"{len(log.records)} entries"
-    states = f"{looked} of {changes} states"
+    entries, states = len(log.records), f"of {changes} states"
     return Replayed(
         [
-            judged(FOLLOWS, differing, looked_at=entries, began_s=began_s),
-            judged(INVARIANTS, broken, looked_at=states, began_s=began_s),
+            judged(FOLLOWS, differing, seen=entries, of="entries", began_s=began_s),
+            judged(INVARIANTS, broken, seen=looked, of=states, began_s=began_s),
         ],
         state,
     )

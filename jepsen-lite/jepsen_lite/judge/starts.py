@@ -25,7 +25,7 @@ def judge_starts(log: ExportedLog) -> Judgement:
         event = record.entry.event
         if isinstance(event, TaskStarted):
             starts[event.task].setdefault((event.host, event.pid), record.entry.index)
-    return judged(STARTED_ONCE, _again(starts), looked_at=f"{len(starts)} tasks")
+    return judged(STARTED_ONCE, _again(starts), seen=len(starts), of="tasks")
 
 
 def _again(starts: dict[str, dict[tuple[str, int], int]]) -> Iterator[Finding]:

@@ -11,7 +11,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import combinations
 
 from coord.core.state import State
+from coord.model.decisions import GangSucceeded, TasksPlaced
 from coord.model.entities import FINISHED_JOB, TaskStatus
+from coord.model.events import TaskStarted
 from jepsen_lite.judge.exported import ExportedLog
 from jepsen_lite.judge.findings import Finding, judged
 from jepsen_lite.judge.lives import Life, Shard
@@ -24,6 +26,7 @@ EXCLUSIVE = "an exclusive task is gone before its successor is placed"
 STARTED = "a start that counts has happened"
 REAPED = "a task is reaped when no process of it is left, and never lives again"
 SAVED = "a shard that counts was written as it is told, by the generation that was placed"
+FENCED = "a shard that counts is of a task that was not given up"
 KEPT = "a shard that was told to be recorded is in the log"
 COMMITTED = "a committed checkpoint holds what every rank of its generation wrote"
 RESTORED = "a restart begins from the committed checkpoint that the log names"
@@ -49,7 +52,8 @@ def judge_truth(
     frozen_hosts: Collection[str] = (),
 ) -> list[Judgement]:
     """`traced` says of which jobs every process writes a diary. `true_clocks`: no server's clock
-    was skewed, and all ran on this machine. `alive`: those that were seen alive when all was quiet
+    was skewed, and all ran on this machine; else REAPED, of which clocks tell, is not judged.
+    `alive`: those that were seen alive when all was quiet
     and the log was exported, to be compared with `state`, that at the end of the log; either is
     None when nobody looked. `frozen_hosts` were stopped whole and went on: nothing on such a host
     can end an exclusive task in time, and it is given THAW_NS from its going on."""
@@ -57,29 +61,44 @@ def judge_truth(
     runs: dict[str, list[Life]] = defaultdict(list)
     for life in lives:
         runs[life.task].append(life)
-    processes, shards = f"{len(lives)} processes", f"{len(story.counted)} shards"
-    commits = f"{len(story.commits)} commits"
-    starts = f"{len(story.started)} starts"
-    ends = f"{len(story.succeeded)} gangs"
-    two_exclusive = _two_exclusive(lives, story, true_clocks, frozen_hosts)
+    seats = _exclusive_seats(lives, story)
+    exclusive = sum(map(len, seats.values()))
+    two_exclusive = _two_exclusive(seats, story, true_clocks, frozen_hosts)
+    on_devices = sum(bool(life.devices) for life in lives)
+    recorded = sum(len(life.recorded) for life in lives if traced(life.job))
+    restored = sum(bool(life.restore) for life in lives)
+    successes = _successes(story)
+    started = [(index, event) for index, event in story.started if event.task in runs]
     found = [
-        judged(ONE_OWNER, _two_owners(lives), looked_at=processes),
-        judged(ONE_RUN, _two_runs(runs), looked_at=processes),
-        judged(EXCLUSIVE, two_exclusive, looked_at=processes),
-        judged(STARTED, _not_started(story, runs), looked_at=starts),
+        judged(ONE_OWNER, _two_owners(lives), seen=on_devices, of="processes with devices"),
+        judged(ONE_RUN, _two_runs(runs), seen=len(lives), of="processes"),
+        judged(EXCLUSIVE, two_exclusive, seen=exclusive, of="processes of exclusive tasks"),
+        judged(STARTED, _not_started(started, runs), seen=len(started), of="starts"),
+        judged(SAVED, _not_written(story, runs), seen=len(story.counted), of="shards"),
         judged(
-            REAPED, _not_gone(lives, story, true_clocks), looked_at=f"{len(story.reaped)} tasks"
+            FENCED,
+            _late(story),
+            seen=len(story.counted),
+            of=f"shards; {len(story.lost)} hosts and {len(story.over)} generations given up",
         ),
-        judged(SAVED, _not_written(story, runs), looked_at=shards),
-        judged(KEPT, _not_kept(story, lives, traced, log), looked_at=processes),
-        judged(COMMITTED, _not_whole(story, runs, lives), looked_at=commits),
-        judged(RESTORED, _restored_wrongly(story, lives, log), looked_at=processes),
-        judged(SUCCEEDED, _not_done(story, runs), looked_at=ends),
+        judged(KEPT, _not_kept(story, lives, traced, log), seen=recorded, of="shards told of"),
+        judged(COMMITTED, _not_whole(story, runs, lives), seen=len(story.commits), of="commits"),
+        judged(
+            RESTORED,
+            _restored_wrongly(story, lives, log),
+            seen=restored,
+            of=f"restarts from a checkpoint among {len(lives)} processes",
+        ),
+        judged(SUCCEEDED, _not_done(successes, runs), seen=len(successes), of="gangs"),
     ]
+    if true_clocks:
+        reaped = sum(life.task in story.reaped for life in lives)
+        found.append(judged(REAPED, _not_gone(lives, story), seen=reaped, of="processes reaped"))
     if alive is not None and state is not None:
         there = list(alive)
         disagreeing = _disagreeing(there, state, traced)
-        found.append(judged(AGREED, disagreeing, looked_at=f"{len(there)} alive"))
+        of = f"processes, of which {len(there)} live"
+        found.append(judged(AGREED, disagreeing, seen=len(lives), of=of))
     return found
 
 
@@ -109,13 +128,17 @@ def _two_runs(runs: dict[str, list[Life]]) -> Iterator[Finding]:
                 yield Finding(f"started twice: {one} and {other}")
 
 
-def _two_exclusive(
-    lives: Sequence[Life], story: Story, true_clocks: bool, frozen_hosts: Collection[str]
-) -> Iterator[Finding]:
+def _exclusive_seats(lives: Sequence[Life], story: Story) -> dict[str, list[Life]]:
     seats: dict[str, list[Life]] = defaultdict(list)
     for life in lives:
         if tuple(life.seat.split("/")[:2]) in story.exclusive:
             seats[life.seat].append(life)
+    return seats
+
+
+def _two_exclusive(
+    seats: dict[str, list[Life]], story: Story, true_clocks: bool, frozen_hosts: Collection[str]
+) -> Iterator[Finding]:
     for of_seat in seats.values():
         for one, other in combinations(sorted(of_seat, key=_beginning), 2):
             frozen = one.host in frozen_hosts and one.thawed_late(other.first_ns, THAW_NS)
@@ -148,11 +171,14 @@ def _together(one: Life, other: Life) -> str:
 # What the log says of them
 
 
-def _not_started(story: Story, runs: dict[str, list[Life]]) -> Iterator[Finding]:
-    for index, event in story.started:
-        lives = runs.get(event.task, [])
-        # Who was killed before its first line has left nothing.
-        if lives and not any((life.pid, life.host) == (event.pid, event.host) for life in lives):
+def _not_started(
+    started: list[tuple[int, TaskStarted]], runs: dict[str, list[Life]]
+) -> Iterator[Finding]:
+    """`started` are those of which a process left a diary: who was killed before its first line has
+    left none."""
+    for index, event in started:
+        lives = runs[event.task]
+        if not any((life.pid, life.host) == (event.pid, event.host) for life in lives):
             truth = ", ".join(map(str, lives))
             yield Finding(
                 f"index {index} says that {event.task} started on {event.host} with pid "
@@ -160,8 +186,8 @@ def _not_started(story: Story, runs: dict[str, list[Life]]) -> Iterator[Finding]
             )
 
 
-def _not_gone(lives: Sequence[Life], story: Story, true_clocks: bool) -> Iterator[Finding]:
-    for life in lives if true_clocks else ():
+def _not_gone(lives: Sequence[Life], story: Story) -> Iterator[Finding]:
+    for life in lives:
         index, wall_ms = story.reaped.get(life.task, (0, 0))
         late_ns = life.last_wall_ns - wall_ms * 1_000_000
         if index and late_ns > CLOCK_SLACK_NS:
@@ -178,6 +204,16 @@ def _not_written(story: Story, runs: dict[str, list[Life]]) -> Iterator[Finding]
             yield Finding(
                 f"index {index} says that {task} saved {event.digest} at {path}; in truth it wrote "
                 f"{truth or 'nothing there'}"
+            )
+
+
+def _late(story: Story) -> Iterator[Finding]:
+    for (task, path), (index, event) in story.counted.items():
+        given_up = story.given_up(task, index)
+        if given_up:
+            yield Finding(
+                f"index {index} counts step {event.step} at {path} of {task} on {event.host}; "
+                f"{given_up}"
             )
 
 
@@ -257,13 +293,23 @@ def _restored_wrongly(story: Story, lives: Sequence[Life], log: ExportedLog) -> 
             yield Finding(text, undecided=undecided)
 
 
-def _not_done(story: Story, runs: dict[str, list[Life]]) -> Iterator[Finding]:
+def _successes(story: Story) -> list[tuple[int, GangSucceeded, TasksPlaced]]:
+    """Index, success and placement of each gang that nobody told to stop: who is asked to leave may
+    leave with 0."""
+    found = []
     for index, decision in story.succeeded:
         key = (decision.gang, decision.generation)
         placed = story.placed.get(key)
-        if placed is None or key in story.unwanted:
-            continue  # Who is asked to leave may leave with 0.
-        for placement in placed[0].placements:
+        if placed is not None and key not in story.unwanted:
+            found.append((index, decision, placed[0]))
+    return found
+
+
+def _not_done(
+    successes: list[tuple[int, GangSucceeded, TasksPlaced]], runs: dict[str, list[Life]]
+) -> Iterator[Finding]:
+    for index, decision, placed in successes:
+        for placement in placed.placements:
             lives = runs.get(placement.task, [])
             if not any(life.code == 0 and life.done for life in lives):
                 yield Finding(
@@ -301,4 +347,4 @@ def judge_ends(state: State, prefix: str, suffix: str = "") -> Judgement:
         for job in jobs
         if job.status not in FINISHED_JOB
     )
-    return judged(ENDED, findings, looked_at=f"{len(jobs)} jobs remembered")
+    return judged(ENDED, findings, seen=len(jobs), of="jobs remembered")

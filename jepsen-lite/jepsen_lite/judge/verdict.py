@@ -11,7 +11,7 @@ import msgspec
 
 from jepsen_lite.history.operation import Operation, Outcome
 from jepsen_lite.judge.models import Model
-from jepsen_lite.judge.picture import as_svg, as_text, draw
+from jepsen_lite.judge.picture import Moment, as_svg, as_text, draw, seconds
 from jepsen_lite.judge.prefix import smallest_prefix
 from jepsen_lite.judge.search import Memory, Search, search_in_turns
 from jepsen_lite.judge.witness import Log, Settled, settle, why_not
@@ -30,6 +30,8 @@ class Verdict(StrEnum):
     VIOLATION = "violation"
     UNKNOWN = "unknown"
     """It could not be decided, which fails a run as a violation does."""
+    NOTHING = "nothing to check"
+    """What the check is about did not happen."""
 
 
 class Judgement(msgspec.Struct):
@@ -38,6 +40,7 @@ class Judgement(msgspec.Struct):
     check: str
     verdict: Verdict
     detail: str = ""
+    """What is wrong, and at how much of what the check has looked."""
     operations: tuple[Operation, ...] = ()
     """Of a violation: the smallest prefix of the key's operations that is one already."""
     picture: str = ""
@@ -56,6 +59,8 @@ def judge_history(
     *,
     budget_s: float = 60.0,
     log: Log | None = None,
+    moment: Moment = seconds,
+    changes_due: bool = False,
 ) -> list[Judgement]:
     """Whether one order explains what clients were told, key by key.
 
@@ -63,14 +68,14 @@ def judge_history(
     With a log, what clients never heard the end of is settled by it, and a write that stands in it
     twice is a violation. After `budget_s` a key that is not decided is UNKNOWN; naming the smallest
     prefix of the violations found may take as long once more. All seconds are of the processor, so
-    that a busy machine changes no verdict. A history without any operation is UNKNOWN, for nothing
-    was judged.
+    that a busy machine changes no verdict. A history without any answer is UNKNOWN, for nothing
+    was judged; with `changes_due` so is one of looks and refusals alone. `moment` words times.
     """
     began = time.thread_time()
     by_key: dict[str, list[Operation]] = {}
     for operation in operations:
         by_key.setdefault(operation.key, []).append(operation)
-    judging = _Judging(model, by_key, log)
+    judging = _Judging(model, by_key, log, moment)
     judging.decide(began + budget_s)
     judgements = [
         *judging.proven(time.thread_time() - began),
@@ -78,8 +83,8 @@ def judge_history(
         *judging.violations(budget_s),
         *judging.undecided(budget_s),
     ]
-    if not judgements:
-        nothing = "there is no operation to judge; look whether the workload reached the cluster"
+    if nothing := judging.nothing(changes_due):
+        judgements = [one for one in judgements if one.verdict is not Verdict.LINEARIZABLE]
         judgements.append(Judgement(judging.check, Verdict.UNKNOWN, nothing))
     return judgements
 
@@ -88,11 +93,16 @@ class _Judging:
     """One history under judgement: its keys by what is known of them."""
 
     def __init__(
-        self, model: Model[Any], by_key: dict[str, list[Operation]], log: Log | None
+        self,
+        model: Model[Any],
+        by_key: dict[str, list[Operation]],
+        log: Log | None,
+        moment: Moment,
     ) -> None:
         self.model = model
         self.check = f"linearizable: {model.name}"
         self.log = log
+        self.moment = moment
         self.by_key = by_key
         self.settled: dict[str, Settled] = {}
         self.by_witness: list[str] = []
@@ -113,7 +123,20 @@ class _Judging:
                 self.settled[key] = settled
         search_in_turns(list(self.searches.values()), deadline)
 
-    def proven(self, seconds: float) -> list[Judgement]:
+    def nothing(self, changes_due: bool) -> str:
+        """Why what holds says nothing; empty when it does."""
+        operations = [each for of_key in self.by_key.values() for each in of_key]
+        answered = [each for each in operations if each.outcome is Outcome.OK]
+        look = "; look whether the workload reached the cluster"
+        if not operations:
+            return f"there is no operation to judge{look}"
+        if not answered:
+            return f"none of {len(operations)} operations was answered{look}"
+        if changes_due and all(self.model.only_looks(one.action, one.result) for one in answered):
+            return f"none of {len(answered)} answered operations changed anything{look}"
+        return ""
+
+    def proven(self, took_s: float) -> list[Judgement]:
         searched = self._found(True)
         keys = [*self.by_witness, *searched]
         if not keys:
@@ -128,9 +151,7 @@ class _Judging:
             f" {len(self.by_witness)} keys by the log's order, {len(searched)} by search"
         )
         return [
-            Judgement(
-                self.check, Verdict.LINEARIZABLE, detail, seconds=seconds, by=" and ".join(by)
-            )
+            Judgement(self.check, Verdict.LINEARIZABLE, detail, seconds=took_s, by=" and ".join(by))
         ]
 
     def twice(self) -> list[Judgement]:
@@ -181,7 +202,7 @@ class _Judging:
         prefix = smallest_prefix(
             self.settled[key].operations, self.model, search, deadline=deadline
         )
-        picture = draw(key, prefix, self.model)
+        picture = draw(key, prefix, self.model, self.moment)
         return Judgement(
             f"{self.check} {key}",
             Verdict.VIOLATION,

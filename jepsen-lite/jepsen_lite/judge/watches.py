@@ -102,11 +102,14 @@ def read_watched(path: Path) -> Watched:
 def judge_watches(watchers: Iterable[Watched], log: ExportedLog) -> list[Judgement]:
     """All watchers of a run against the log exported after it."""
     listed = list(watchers)
-    looked_at = f"{len(listed)} watchers, {sum(len(each.seen) for each in listed)} entries"
+    given = sum(len(each.seen) for each in listed)
+    of = f"entries given to {len(listed)} watchers"
+    ends = f"watchers with an end to get to, of {len(listed)}"
+    bound = sum(bool(each.until) for each in listed)
     return [
-        judged(IN_ORDER, chain.from_iterable(map(_out_of_order, listed)), looked_at=looked_at),
-        judged(AS_LOGGED, _unlike(listed, log), looked_at=looked_at),
-        judged(TO_THE_END, chain.from_iterable(map(_short, listed)), looked_at=looked_at),
+        judged(IN_ORDER, chain.from_iterable(map(_out_of_order, listed)), seen=given, of=of),
+        judged(AS_LOGGED, _unlike(listed, log), seen=given, of=of),
+        judged(TO_THE_END, chain.from_iterable(map(_short, listed)), seen=bound, of=ends),
     ]
 
 

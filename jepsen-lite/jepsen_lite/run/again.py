@@ -13,10 +13,12 @@ from jepsen_lite.history.foreign import read_etcd_log, read_text_log
 from jepsen_lite.history.journal import History, HistoryError, read_history
 from jepsen_lite.history.operation import Operation
 from jepsen_lite.judge.exported import judge_order
+from jepsen_lite.judge.findings import with_subjects
 from jepsen_lite.judge.models import Model, Register, Replicas, Switch, TextByKey
 from jepsen_lite.judge.verdict import Judgement, judge_history
 from jepsen_lite.run.artefacts import HISTORY, is_judgeable, read_evidence
 from jepsen_lite.workloads.catalogue import workloads_named
+from jepsen_lite.workloads.judging import ALWAYS
 from jepsen_lite.workloads.members import KEY as MEMBERS
 from jepsen_lite.workloads.members import judge_members
 from jepsen_lite.workloads.port import Evidence
@@ -43,12 +45,15 @@ class Again(msgspec.Struct):
 
 
 def judge_evidence(workload: str, evidence: Evidence) -> list[Judgement]:
-    """By each workload of `registers+jobs`; checks that several share are made once."""
+    """By each workload of `registers+jobs`; checks that several share are made once. A check that
+    had nothing to look at, though one of the workloads makes it something, is unknown."""
     judgements: dict[tuple[str, str], Judgement] = {}
-    for one in workloads_named(workload):
+    workloads = workloads_named(workload)
+    for one in workloads:
         for judgement in one.judge(evidence):
             judgements.setdefault((judgement.check, judgement.detail), judgement)
-    return list(judgements.values())
+    due = ALWAYS.union(*(one.makes for one in workloads))
+    return with_subjects(judgements.values(), due)
 
 
 def judge_again(path: Path, *, form: str = "", budget_s: float = 60.0) -> Again:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,14 +18,16 @@ from jepsen_lite.cluster.attached import Attached
 from jepsen_lite.cluster.cluster import Cluster
 from jepsen_lite.history.journal import History, HistoryWriter
 from jepsen_lite.judge.agreement import Sighting
-from jepsen_lite.judge.verdict import Judgement, Verdict
+from jepsen_lite.judge.findings import said
+from jepsen_lite.judge.verdict import Judgement
 from jepsen_lite.nemeses.catalogue import chosen
 from jepsen_lite.nemeses.conductor import Conductor
+from jepsen_lite.report.wording import is_bad
 from jepsen_lite.run.again import judge_evidence
 from jepsen_lite.run.artefacts import HISTORY, VERDICT, keep
 from jepsen_lite.run.attached import attached_to, heal_attached, leave_nothing, new_run
 from jepsen_lite.run.figures import Figures, figures_of
-from jepsen_lite.run.halts import HALTED, halts
+from jepsen_lite.run.halts import HALTED, halts, server_logs
 from jepsen_lite.run.healing import heal
 from jepsen_lite.run.options import RunOptions, Stage
 from jepsen_lite.workloads.catalogue import workloads_named
@@ -62,7 +64,7 @@ class Report(msgspec.Struct):
     @property
     def broken(self) -> list[Judgement]:
         """What did not hold, or could not be decided."""
-        return [one for one in self.judgements if one.verdict is not Verdict.LINEARIZABLE]
+        return [one for one in self.judgements if is_bad(one)]
 
 
 async def run(
@@ -203,8 +205,16 @@ class _Course:
 
     def _said(self, unhealed: list[str]) -> list[Judgement]:
         """What the run itself can tell."""
-        told = [_said(LOAD, self.trouble), _said(HEALED, unhealed)]
-        return told if self.ctx.guest else [*told, _said(HALTED, self._halts())]
+        clients = sum(workload.clients for workload in self.workloads)
+        parties = len(self.cluster.servers) + len(self.cluster.hosts)
+        told = [
+            said(LOAD, self.trouble, clients, "clients"),
+            said(HEALED, unhealed, parties, "servers and hosts"),
+        ]
+        if self.ctx.guest:
+            return told
+        logs = len(server_logs(self.directory / "logs"))
+        return [*told, said(HALTED, self._halts(), logs, "logs of servers")]
 
     async def _nobody_leads(self, unhealed: list[str]) -> bool:
         """Then there is nobody to give the log, by which the rest is judged. Who has halted may
@@ -285,9 +295,3 @@ class _Course:
 
     def _stage(self, what: str, share: float) -> None:
         self.tell(Stage(what, share, len(self.history.operations), len(self.history.faults)))
-
-
-def _said(check: str, trouble: Sequence[str]) -> Judgement:
-    if not trouble:
-        return Judgement(check, Verdict.LINEARIZABLE)
-    return Judgement(check, Verdict.VIOLATION, "; ".join(trouble))

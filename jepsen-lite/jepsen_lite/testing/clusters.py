@@ -15,7 +15,8 @@ from coord.model.settings import Settings
 from jepsen_lite.cluster.attached import Attached
 from jepsen_lite.cluster.cluster import CLUSTER_ID, QUICK, Cluster
 from jepsen_lite.cluster.processes import Host, Role
-from jepsen_lite.judge.verdict import Judgement, Verdict
+from jepsen_lite.judge.findings import said
+from jepsen_lite.judge.verdict import Judgement
 from jepsen_lite.network.port import Network
 from jepsen_lite.run.attached import heal_attached
 from jepsen_lite.run.healing import heal
@@ -94,7 +95,7 @@ class RunningCluster:
     def heal(self) -> None:
         """End every misfortune, start what does not run, wait until all is well. Raises Violated
         when something does not come back."""
-        assert_holds([_healed(self._background.run(self._heal()))])
+        assert_holds([self._healed(self._background.run(self._heal()))])
 
     def judge(self) -> list[Judgement]:
         """Heal, wait until it is quiet, and judge: the exported log, the state machine's
@@ -107,6 +108,9 @@ class RunningCluster:
             return await heal_attached(self.cluster)
         return await heal(self.cluster)
 
+    def _healed(self, trouble: Sequence[str]) -> Judgement:
+        return said(HEALED, trouble, len(self.servers) + len(self.hosts), "servers and hosts")
+
     async def _judge(self) -> list[Judgement]:
         trouble = await self._heal()
         self._history.mark("quiet")
@@ -118,12 +122,7 @@ class RunningCluster:
             guest=isinstance(self.cluster, Attached),
         )
         evidence = await gather(context, self._history.recorded())
-        return [_healed(trouble), *await asyncio.to_thread(judge_common, evidence)]
-
-
-def _healed(trouble: Sequence[str]) -> Judgement:
-    verdict = Verdict.VIOLATION if trouble else Verdict.LINEARIZABLE
-    return Judgement(HEALED, verdict, "; ".join(trouble))
+        return [self._healed(trouble), *await asyncio.to_thread(judge_common, evidence)]
 
 
 class ClusterFactory:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from jepsen_lite.judge.verdict import Judgement
-from jepsen_lite.report.wording import is_bad, verdict_word, worst_first
+from jepsen_lite.report.wording import HOLDS, is_bad, verdict_of, verdict_word, worst_first
 
 
 class Violated(AssertionError):
@@ -18,12 +18,12 @@ class Violated(AssertionError):
 
 def assert_holds(judgements: Iterable[Judgement]) -> list[Judgement]:
     """All of them, when they hold. Raises Violated with details and pictures; an unknown verdict
-    fails as a violation does, and so does an empty list, for nothing was judged."""
+    fails as a violation does, and so does a list of none that looked at anything."""
     judged = list(judgements)
     bad = worst_first(one for one in judged if is_bad(one))
     if bad:
         raise Violated(bad)
-    if not judged:
+    if verdict_of(judged) != HOLDS:
         raise AssertionError("nothing was judged")
     return judged
 

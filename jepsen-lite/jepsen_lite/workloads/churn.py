@@ -14,9 +14,10 @@ from coord.model.events import (
     UndrainRequested,
 )
 from jepsen_lite.history.operation import Outcome
+from jepsen_lite.judge.drains import DRAINED
 from jepsen_lite.judge.verdict import Judgement
 from jepsen_lite.workloads.asking import Asker, Pace, wait_for
-from jepsen_lite.workloads.judging import judge_common
+from jepsen_lite.workloads.judging import OF_RANKS, judge_common
 from jepsen_lite.workloads.port import Context, Evidence
 from jepsen_lite.workloads.quiet import POLL_S, end_jobs
 from jepsen_lite.workloads.specs import training_job
@@ -37,9 +38,12 @@ class Churn:
     line = "Hosts drained, undrained and removed at random, coming back, while gangs run on them."
     needs: frozenset[str] = frozenset({"agents"})
     clients = JOB_CLIENTS + HOST_CLIENTS
+    makes = OF_RANKS | {DRAINED}
 
     def __init__(self) -> None:
         self._hosts: list[str] = []
+        self._drains = 0
+        """That took."""
 
     async def prepare(self, ctx: Context) -> None:
         ctx.truth.mkdir(parents=True, exist_ok=True)
@@ -61,9 +65,14 @@ class Churn:
                     await self._ask(asker, rng)
 
     async def settle(self, ctx: Context) -> None:
-        """Give every host back, wait until all are up again, let the jobs end."""
+        """Give every host back, wait until all are up again, let the jobs end. If chance drained
+        none, all are drained first: a run without any drain would say nothing of them."""
         deadline_s = time.monotonic() + RETURN_S
         async with Asker(ctx, self.name, self.clients) as asker:
+            while not self._drains and time.monotonic() < deadline_s:
+                for host in self._hosts:
+                    await self._drain(asker, host)
+                await wait_for(ctx.never, POLL_S)
             while time.monotonic() < deadline_s and not await self._are_back(asker):
                 await wait_for(ctx.never, POLL_S)
             await end_jobs(ctx, asker, f"{self.name}-", SETTLE_S)
@@ -88,7 +97,7 @@ class Churn:
         host = rng.choice(self._hosts)
         what = rng.choices(("drain", "undrain", "remove", "read"), (3, 4, 3, 2))[0]
         if what == "drain":
-            await asker.write(host, what, lambda token: DrainRequested(host, asker.name, token))
+            await self._drain(asker, host)
         elif what == "undrain":
             await asker.write(host, what, _undrain(host, asker.name))
         elif what == "remove":
@@ -97,6 +106,13 @@ class Churn:
             )
         else:
             await self._look(asker, host)
+
+    async def _drain(self, asker: Asker, host: str) -> None:
+        operation = await asker.write(
+            host, "drain", lambda token: DrainRequested(host, asker.name, token)
+        )
+        if operation.outcome is Outcome.OK and operation.result is None:
+            self._drains += 1
 
     async def _look(self, asker: Asker, host: str) -> None:
         async def look() -> tuple[Any, int]:

@@ -11,7 +11,7 @@ from coord.model.spec import JobSpec, RestartPolicy
 from jepsen_lite.history.operation import Outcome
 from jepsen_lite.judge.verdict import Judgement
 from jepsen_lite.workloads.asking import Asker, Pace
-from jepsen_lite.workloads.judging import judge_common
+from jepsen_lite.workloads.judging import OF_JOBS, judge_common
 from jepsen_lite.workloads.port import Context, Evidence
 from jepsen_lite.workloads.quiet import end_jobs
 from jepsen_lite.workloads.specs import small_job
@@ -29,6 +29,7 @@ class Jobs:
     line = "Small real jobs that end, fail or wait, submitted, resized, cancelled and looked at."
     needs: frozenset[str] = frozenset({"agents"})
     clients = 6
+    makes = OF_JOBS
 
     def __init__(self) -> None:
         self._recent: deque[str] = deque(maxlen=REMEMBERED)

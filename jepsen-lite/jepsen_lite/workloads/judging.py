@@ -14,18 +14,41 @@ from coord.client import Client, CoordError, Unavailable
 from coord.client.servers import base_url
 from coord.store.incident import IncidentError
 from jepsen_lite.history.journal import History
-from jepsen_lite.judge.agreement import Sighting, judge_agreement
+from jepsen_lite.judge.agreement import (
+    CAUGHT_UP,
+    ONE_LEADER,
+    SAME_STATE,
+    Sighting,
+    judge_agreement,
+)
+from jepsen_lite.judge.drains import judge_drains
 from jepsen_lite.judge.exported import (
+    ONCE,
+    ORDERED,
+    WHOLE,
     ExportedLog,
     judge_exported,
     judge_order,
     read_exported,
 )
 from jepsen_lite.judge.lives import Life, read_lives
-from jepsen_lite.judge.replay import replay
-from jepsen_lite.judge.starts import judge_starts
+from jepsen_lite.judge.replay import FOLLOWS, INVARIANTS, replay
+from jepsen_lite.judge.starts import STARTED_ONCE, judge_starts
 from jepsen_lite.judge.story import every_job_with
-from jepsen_lite.judge.truth import judge_ends, judge_truth
+from jepsen_lite.judge.truth import (
+    AGREED,
+    COMMITTED,
+    ENDED,
+    FENCED,
+    KEPT,
+    ONE_OWNER,
+    ONE_RUN,
+    REAPED,
+    SAVED,
+    STARTED,
+    judge_ends,
+    judge_truth,
+)
 from jepsen_lite.judge.verdict import Judgement
 from jepsen_lite.judge.watches import read_watched
 from jepsen_lite.workloads.asking import wait_for
@@ -38,6 +61,23 @@ EXPORT_PAUSE_S = 10.0
 POLL_S = 0.25
 FREEZING = ("pause-host",)
 """Nemeses that stop whole machines and let them go on."""
+
+ALWAYS = frozenset({WHOLE, ONCE, ORDERED, FOLLOWS, INVARIANTS, SAME_STATE, CAUGHT_UP, ONE_LEADER})
+"""Checks that have something to look at in every run, whatever its workload."""
+OF_JOBS = frozenset({STARTED_ONCE, ENDED})
+"""In every run whose jobs are started."""
+OF_RANKS = OF_JOBS | {
+    ONE_OWNER,
+    ONE_RUN,
+    STARTED,
+    REAPED,
+    SAVED,
+    FENCED,
+    KEPT,
+    COMMITTED,
+    AGREED,
+}
+"""In every run with ranks that save and keep diaries."""
 
 
 def judge_common(evidence: Evidence, ending: str = "") -> list[Judgement]:
@@ -52,6 +92,7 @@ def judge_common(evidence: Evidence, ending: str = "") -> list[Judgement]:
         judge_order(operations),
         *replayed.judgements,
         judge_starts(evidence.log),
+        judge_drains(evidence.log),
         *ends,
         *judge_truth(
             evidence.lives,

@@ -36,12 +36,15 @@ class Members:
     line = "Servers added, removed, handing over and writing snapshots, beside writers of notes."
     needs: frozenset[str] = frozenset({"join"})
     clients = 1 + WRITERS
+    makes = frozenset({AS_ASKED})
 
     def __init__(self) -> None:
         self._first: list[int] = []
         self._added: list[int] = []
         """Servers started by us that are members, or may be."""
         self._started = 0
+        self._acknowledged = 0
+        """Additions."""
 
     async def prepare(self, ctx: Context) -> None:
         async with Asker(ctx, self.name, self.clients) as asker:
@@ -61,9 +64,19 @@ class Members:
                     await self._change(ctx, asker, rng)
 
     async def settle(self, ctx: Context) -> None:
-        """Take out whatever was added, and look once more."""
+        """Take out whatever was added, and look once more. If no addition was acknowledged, one is
+        made and looked at first: a run without any would say nothing of members."""
         deadline_s = time.monotonic() + SETTLE_S
         async with Asker(ctx, self.name, self.clients + 1) as asker:
+            while not self._acknowledged and time.monotonic() < deadline_s:
+                if self._may_add:
+                    await self._add(ctx, asker)
+                    await self._look(asker)
+                elif self._added:
+                    await self._remove(ctx, asker, self._added[0])
+                else:
+                    break
+                await wait_for(ctx.never, POLL_S)
             while self._added and time.monotonic() < deadline_s:
                 await self._remove(ctx, asker, self._added[0])
                 await wait_for(ctx.never, POLL_S)
@@ -73,9 +86,13 @@ class Members:
     def judge(self, evidence: Evidence) -> list[Judgement]:
         return [judge_members(evidence.history.operations), *judge_common(evidence)]
 
+    @property
+    def _may_add(self) -> bool:
+        return len(self._added) < MOST_ADDED and self._started < MOST_STARTED
+
     async def _change(self, ctx: Context, asker: Asker, rng: random.Random) -> None:
         weights = {
-            "add": 4 if len(self._added) < MOST_ADDED and self._started < MOST_STARTED else 0,
+            "add": 4 if self._may_add else 0,
             "remove": 3 if self._added else 0,
             "transfer": 3,
             "snapshot": 1,
@@ -104,6 +121,7 @@ class Members:
             server.node,
             lambda: asker.client.add_member(server.node, server.peer_address, server.api_address),
         )
+        self._acknowledged += _has_effect(operation)
         if _has_effect(operation) or operation.outcome is Outcome.INFO:
             self._added.append(server.node)
         else:
@@ -152,8 +170,14 @@ def judge_members(operations: Iterable[Operation]) -> Judgement:
     each look shows exactly what was done before it, but for changes in doubt. Of servers that this
     workload did not add nothing is said: a nemesis may have done so."""
     asked = [each for each in operations if each.key == KEY and each.completed_ns]
-    looked_at = f"{len(asked)} operations"
-    return judged(AS_ASKED, _unlike(sorted(asked, key=_invocation)), looked_at=looked_at)
+    added = sum(each.action == "add" and _has_effect(each) for each in asked)
+    looks = sum(each.action == "read" and each.outcome is Outcome.OK for each in asked)
+    return judged(
+        AS_ASKED,
+        _unlike(sorted(asked, key=_invocation)),
+        seen=added if looks else 0,
+        of=f"servers added and looked for, by {looks} looks at {len(asked)} operations",
+    )
 
 
 def _invocation(operation: Operation) -> int:

@@ -136,6 +136,9 @@ class Workload(Protocol):
     needs: frozenset[str]
     """Of "agents", "join"."""
     clients: int
+    makes: frozenset[str]
+    """Checks that have something to look at in every run of it, beside `judging.ALWAYS`: where such
+    a one had nothing, its verdict is unknown."""
 
     async def prepare(self, ctx: Context) -> None:
         """Before the first fault; the cluster is ready."""

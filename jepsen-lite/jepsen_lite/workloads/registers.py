@@ -88,6 +88,7 @@ class Registers:
     )
     needs: frozenset[str] = frozenset()
     clients = REGISTER_CLIENTS + SWITCHES
+    makes: frozenset[str] = frozenset()
 
     def __init__(self) -> None:
         self._registers = [Register(n) for n in range(REGISTER_CLIENTS // CLIENTS_A_REGISTER)]
@@ -129,7 +130,7 @@ class Registers:
         registers = [each for each in asked if each.key.startswith("register-")]
         switches = [each for each in asked if each.key.startswith("switch-")]
         return [
-            *judge_history(registers, Replicas(first=1), log=evidence.log),
+            *judge_history(registers, Replicas(first=1), log=evidence.log, changes_due=True),
             # Without hosts, or with hosts of others, there are none.
             *(judge_history(switches, Switch(), log=evidence.log) if switches else ()),
             *judge_common(evidence),

@@ -8,9 +8,10 @@ from typing import Any
 from coord.model.entities import FINISHED_JOB
 from coord.model.events import JobResizeRequested, JobSubmitted
 from jepsen_lite.history.operation import Outcome
+from jepsen_lite.judge.truth import EXCLUSIVE, SUCCEEDED
 from jepsen_lite.judge.verdict import Judgement
 from jepsen_lite.workloads.asking import Asker, Pace
-from jepsen_lite.workloads.judging import judge_common
+from jepsen_lite.workloads.judging import OF_RANKS, judge_common
 from jepsen_lite.workloads.port import Context, Evidence
 from jepsen_lite.workloads.quiet import cancel, end_jobs
 from jepsen_lite.workloads.specs import training_job
@@ -29,12 +30,16 @@ SETTLE_S = 60.0
 
 class Training:
     """See `port.Workload`. Every second gang is exclusive. The ranks of those, and of every second
-    other, heed only SIGKILL: they go on saving when their generation was given up."""
+    other, heed only SIGKILL: they go on saving when their generation was given up.
+
+    What every check needs is not left to chance: the first client begins with an exclusive gang,
+    and cancels none, so that the last one succeeds."""
 
     name = "training"
     line = "Gangs of ranks that step, save checkpoints, are resized, and write down what they did."
     needs: frozenset[str] = frozenset({"agents"})
     clients = 3
+    makes: frozenset[str] = OF_RANKS | {EXCLUSIVE, SUCCEEDED}
 
     def __init__(self, steps: tuple[int, int] = STEPS) -> None:
         self._steps = steps
@@ -47,13 +52,15 @@ class Training:
         rng = ctx.rng(f"{self.name}/{number}")
         pace = Pace(ctx, self.clients, rng)
         job = ""
+        surely = not number
         async with Asker(ctx, self.name, number) as asker:
             while await pace.turn():
                 if not job:
-                    job = await self._submit(ctx, asker, rng)
+                    job = await self._submit(ctx, asker, rng, exclusive=surely)
+                    surely = surely and not job
                 elif await self._has_ended(asker, job):
                     job = ""
-                elif rng.random() < CANCEL_SHARE:
+                elif number and rng.random() < CANCEL_SHARE:
                     await cancel(asker, job)
                 elif rng.random() < RESIZE_SHARE:
                     await self._resize(asker, job, rng.randint(1, MOST_RANKS))
@@ -66,12 +73,14 @@ class Training:
     def judge(self, evidence: Evidence) -> list[Judgement]:
         return judge_common(evidence, ending=f"{self.name}-")
 
-    async def _submit(self, ctx: Context, asker: Asker, rng: random.Random) -> str:
-        """The job's name; empty when it is certain that there is none."""
+    async def _submit(
+        self, ctx: Context, asker: Asker, rng: random.Random, *, exclusive: bool
+    ) -> str:
+        """The job's name; empty when it is certain that there is none. `exclusive` or by chance."""
         name = asker.token()
         ranks = rng.randint(1, MOST_RANKS)
         steps = rng.randint(*self._steps)
-        exclusive = rng.random() < 0.5
+        exclusive = rng.random() < 0.5 or exclusive
 
         def event(token: str) -> JobSubmitted:
             spec = training_job(

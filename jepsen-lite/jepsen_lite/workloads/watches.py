@@ -9,7 +9,14 @@ from coord.client import Client, EventsGone, NotDone, Unavailable
 from coord.model.events import NoteAdded
 from jepsen_lite.history.operation import Operation
 from jepsen_lite.judge.verdict import Judgement
-from jepsen_lite.judge.watches import Seen, WatchWriter, judge_watches
+from jepsen_lite.judge.watches import (
+    AS_LOGGED,
+    IN_ORDER,
+    TO_THE_END,
+    Seen,
+    WatchWriter,
+    judge_watches,
+)
 from jepsen_lite.workloads.asking import Asker, Pace, wait_for
 from jepsen_lite.workloads.judging import judge_common
 from jepsen_lite.workloads.port import Context, Evidence
@@ -101,6 +108,7 @@ class Watches:
     line = "Watchers of the log on different servers, beside writers of notes."
     needs: frozenset[str] = frozenset()
     clients = WATCHERS + WRITERS
+    makes = frozenset({IN_ORDER, AS_LOGGED, TO_THE_END})
 
     def __init__(self) -> None:
         self._watchers: list[Watcher] = []
