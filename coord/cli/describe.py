@@ -143,6 +143,12 @@ EVENTS: dict[type[e.Event], Callable[[Any], Said]] = {
     e.DrainRequested: _asked,
     e.UndrainRequested: _asked,
     e.HostRemovalRequested: _asked,
+    e.TopologyImported: lambda event: Said(
+        event.source,
+        f"{count_text(len(event.hosts), 'host')}, "
+        f"{count_text(len(event.switches), 'switch', 'switches')}"
+        f"{', added to what is known' if event.merge else ''}, {_by(event.actor, '')}",
+    ),
     e.JobSubmitted: _submitted,
     e.JobCancelRequested: lambda event: Said(event.job, _by(event.actor, event.reason), event.job),
     e.JobResizeRequested: lambda event: Said(

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from coord.core import fleet, gangs
+from coord.core import fleet, gangs, topology
 from coord.core.holes import keep_places_again
 from coord.core.state import LIVE_HOST, State
 from coord.core.step import Step, on
@@ -61,6 +61,8 @@ def _registered(step: Step, event: HostRegistered) -> Rejection | None:
         return Rejection.INVALID
     if event.devices > DEVICES_LIMIT or not all(0 < port < 65_536 for port in event.ports):
         return Rejection.INVALID
+    if not topology.is_placed_right(event.place, event.rails):
+        return Rejection.INVALID
     if known and known.status in LIVE_HOST and known.agent != event.agent:
         return Rejection.HOST_ID_IN_USE
     slot = known.slot if known else len(state.slots)
@@ -73,6 +75,7 @@ def _registered(step: Step, event: HostRegistered) -> Rejection | None:
     same_boot = known is not None and known.boot == event.boot
     kept, vanished = _sort_out(state, known, found if same_boot else {}, event.devices)
     host = replace(host, tasks=tuple(kept))
+    host = topology.placed(state, host, host.announced)
     last_seen_ms = state.last_seen_ms[slot]
     state.last_seen_ms[slot] = step.now_ms
     state.put_host(host)
@@ -120,8 +123,7 @@ def _host_of(event: HostRegistered, known: Host | None, slot: int, index: int, c
         status_cause=cause,
         plan_version=index,
         next_port=known.next_port if known else 0,
-        place=event.place,
-        rails=event.rails,
+        announced=topology.announced(event.host, event.place, event.rails),
     )
 
 

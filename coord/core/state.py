@@ -25,6 +25,7 @@ from coord.model.entities import (
     RequestLog,
     Task,
 )
+from coord.model.place import Located, Switch
 from coord.model.settings import Settings
 
 Row = TypeVar("Row")
@@ -82,7 +83,12 @@ TABLES: dict[str, type[Any]] = {
     "checkpoints": Checkpoint,
     "incidents": Incident,
     "requests": RequestLog,
+    "topology": Located,
+    "switches": Switch,
 }
+_ALWAYS_STATED = ("hosts", "jobs", "gangs", "tasks", "checkpoints", "incidents", "requests")
+"""A table that came later is left out while it is empty, so that old states keep their digest."""
+
 _DECODERS = {name: msgspec.msgpack.Decoder(row_type) for name, row_type in TABLES.items()}
 _META_DECODER = msgspec.msgpack.Decoder(Meta)
 _BEATS_DECODER = msgspec.msgpack.Decoder(list[int])
@@ -105,6 +111,9 @@ class State:
         self.checkpoints: Table[Checkpoint] = Table()
         self.incidents: Table[Incident] = Table()
         self.requests: Table[RequestLog] = Table()
+        self.topology: Table[Located] = Table()
+        """By host: what was imported of it, whether it has registered or not."""
+        self.switches: Table[Switch] = Table()
         self.last_seen_ms: list[int] = []
         """By slot: log time at which the host was last heard."""
         # Derived from here on.
@@ -214,6 +223,7 @@ def state_rows(state: State) -> dict[str, dict[str, bytes]]:
     rows = {
         name: {key: _ENCODER.encode(state.table(name)[key]) for key in sorted(state.table(name))}
         for name in TABLES
+        if name in _ALWAYS_STATED or state.table(name)
     }
     rows["meta"] = {"meta": _ENCODER.encode(state.meta)}
     rows["beats"] = {"beats": _ENCODER.encode(state.last_seen_ms)}

@@ -6,7 +6,7 @@ import enum
 
 import msgspec
 
-from coord.model.place import NOWHERE, Place, Rail
+from coord.model.place import NOWHERE, Located, Place, Rail
 from coord.model.spec import JobSpec
 
 
@@ -141,6 +141,9 @@ class Host(msgspec.Struct, frozen=True, omit_defaults=True):
     next_port: int = 0
     place: Place = NOWHERE
     rails: tuple[Rail, ...] = ()
+    """As an import has them, over what was announced (`core/topology.py`)."""
+    announced: Located | None = None
+    """Where it said that it stands when it registered; None: nothing."""
 
     def __post_init__(self) -> None:
         # As `canonical` does, for the one field that needs it: rows of hosts change often.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from coord.model.canonical import canonical
-from coord.model.place import NOWHERE, Place, Rail
+from coord.model.place import NOWHERE, Located, Place, Rail, Switch
 from coord.model.settings import Settings
 from coord.model.spec import JobSpec
 
@@ -142,6 +142,20 @@ class HostRemovalRequested(Event, frozen=True):
     host: str
     actor: str
     reason: str = ""
+
+
+class TopologyImported(Event, frozen=True):
+    """An operator said where hosts stand and how switches hang together, read from `source`.
+
+    It takes the place of all that earlier imports said. With `merge` only of what they said of the
+    hosts and switches named here; the rest stays.
+    """
+
+    hosts: tuple[Located, ...]
+    switches: tuple[Switch, ...] = ()
+    source: str = ""
+    actor: str = ""
+    merge: bool = False
 
 
 # Jobs
@@ -279,6 +293,7 @@ AnyEvent = (
     | DrainRequested
     | UndrainRequested
     | HostRemovalRequested
+    | TopologyImported
     | JobSubmitted
     | JobCancelRequested
     | JobResizeRequested

@@ -30,6 +30,41 @@ class Rail(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
     switch: str = ""
 
 
+class Uplink(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Links of one switch to one above it. `links` counts the cables that are up."""
+
+    switch: str
+    links: int = 1
+
+
+class Switch(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A switch, and those above it: one in a tree, several in a fat tree, none at the top."""
+
+    switch: str
+    uplinks: tuple[Uplink, ...] = ()
+
+
+class Island(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Devices of one host, by number, that reach each other without passing through it (NVLink)."""
+
+    devices: tuple[int, ...]
+
+
+class Located(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What an import says of one host. An empty level, no rails, no islands: it says nothing of
+    them. `switch` is the leaf switch of a host whose rails are not known."""
+
+    host: str
+    place: Place = NOWHERE
+    rails: tuple[Rail, ...] = ()
+    switch: str = ""
+    islands: tuple[Island, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.place is not NOWHERE and self.place == NOWHERE:
+            msgspec.structs.force_setattr(self, "place", NOWHERE)
+
+
 def domain(place: Place, host: str, level: str) -> str:
     """The host's domain at a level, as a path from the widest level on, so that `r1` of two pods is
     two racks; empty where the host has none at that level. Raises ValueError for no level."""

@@ -28,6 +28,9 @@ class Rejection(enum.StrEnum):
     STALE_GENERATION = "stale_generation"
     TASK_STOPPING = "task_stopping"
     STEP_WENT_BACK = "step_went_back"
+    DUPLICATE_NAME = "duplicate_name"
+    UNKNOWN_SWITCH = "unknown_switch"
+    CYCLE = "cycle"
     NOTHING_TO_DO = "nothing_to_do"
 
 
@@ -54,5 +57,8 @@ EXPLANATIONS: dict[Rejection, str] = {
     Rejection.STALE_GENERATION: "from a generation that has been replaced",
     Rejection.TASK_STOPPING: "the task is being stopped",
     Rejection.STEP_WENT_BACK: "a checkpoint at or after this step is committed already",
+    Rejection.DUPLICATE_NAME: "a host, switch, rail or device is named twice; name each once",
+    Rejection.UNKNOWN_SWITCH: "a switch is named that the topology lacks; name it among switches",
+    Rejection.CYCLE: "a switch is, over its uplinks, above itself; take one uplink away",
     Rejection.NOTHING_TO_DO: "it is so already; nothing was changed",
 }

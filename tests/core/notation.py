@@ -3,6 +3,9 @@
     leader 1                              LeaderElected of the next term; `term=5` for a certain one
     configure lease_ms=3000 logic=2       ClusterConfigured; what is not given is as in `QUICK`
     host h1 devices=1 found=d/t/0#1:100   HostRegistered; `found=KEY:PID:exited`, comma-separated
+      ... place=z1/p1/r1/n1 rails=a:leaf1,b    where it stands; rails with their switches
+    topology h1=z1/p1 h2=z1/p2:a@l1,b@l2 h3=:@l1 switch l1=s1*4,s2 s1 s2 | merge
+                                          TopologyImported; after `:` rails, `@l1` alone a leaf
     beat h1 h2 | beat all | beat all but h3
     tick                                  ClockAdvanced
     submit d: t x4 devices=1 spares=1; s x2 independent | user_limit=1 checkpoint_dir=/c
@@ -26,6 +29,7 @@ from coord.core.state import State
 from coord.model import events
 from coord.model.entry import Origin
 from coord.model.events import AnyEvent
+from coord.model.place import Located, Place, Rail, Switch, Uplink
 from coord.model.settings import Settings
 from coord.model.spec import JobSpec, Resources, RestartPolicy, RoleSpec
 
@@ -47,6 +51,9 @@ class Unreadable(ValueError):
 
 def parse(text: str, state: State) -> Line:
     verb, *words = shlex.split(text)
+    if verb == "topology":
+        words, tail = _split_sender(words)
+        return _line([_topology(words)], tail, 0)
     if verb == "submit":
         words, tail = _split_sender(words)
         return _line([_submit(words)], tail, 0)
@@ -100,6 +107,8 @@ def _host(state: State, plain: list[str], options: dict[str, Any]) -> list[AnyEv
         found.append(events.TaskFound(key, int(pid), not exited))
     ports = tuple(int(port) for port in filter(None, options.pop("ports", "").split(",")))
     known = state.hosts.get(name)
+    place = Place(*options.pop("place", "").split("/"))
+    rails = tuple(_rail(word) for word in filter(None, options.pop("rails", "").split(",")))
     given = {
         "host": name,
         "agent": known.agent if known else f"agent-{name}",
@@ -111,7 +120,40 @@ def _host(state: State, plain: list[str], options: dict[str, Any]) -> list[AnyEv
         **options,
     }
     event = _convert(given, events.HostRegistered)
-    return [msgspec.structs.replace(event, tasks=tuple(found), ports=ports)]
+    stands = {"place": place, "rails": rails}
+    return [msgspec.structs.replace(event, tasks=tuple(found), ports=ports, **stands)]
+
+
+def _rail(word: str) -> Rail:
+    rail, _, switch = word.replace(":", "@").partition("@")
+    return Rail(rail, switch)
+
+
+def _topology(words: list[str]) -> AnyEvent:
+    merge = words[-2:] == ["|", "merge"]
+    words = words[:-2] if merge else words
+    at = words.index("switch") if "switch" in words else len(words)
+    hosts = tuple(_located(word) for word in words[:at])
+    switches = tuple(_switch(word) for word in words[at + 1 :])
+    return events.TopologyImported(hosts, switches, "fleet.conf", "me", merge)
+
+
+def _located(word: str) -> Located:
+    host, _, where = word.partition("=")
+    place, _, rails_text = where.partition(":")
+    rails = [_rail(rail) for rail in filter(None, rails_text.split(","))]
+    leaf = next((rail.switch for rail in rails if not rail.rail), "")
+    kept = tuple(rail for rail in rails if rail.rail)
+    return Located(host, Place(*place.split("/")), kept, leaf)
+
+
+def _switch(word: str) -> Switch:
+    name, _, above = word.partition("=")
+    uplinks = []
+    for up in filter(None, above.split(",")):
+        switch, _, links = up.partition("*")
+        uplinks.append(Uplink(switch, int(links or 1)))
+    return Switch(name, tuple(uplinks))
 
 
 def _beat(state: State, plain: list[str], options: dict[str, Any]) -> list[AnyEvent]:
