@@ -11,8 +11,9 @@
         history.judge(Register())
 
 The fixtures serve tests with an event loop and tests without. `--fault-seed` chooses what nemeses
-draw. A failure says which seed it was, what was broken when, and where history and logs are. All is
-loaded by the first test that uses a fixture.
+draw. A failure says which seed it was, what was broken when, and in which folder history, logs and
+report.html are; `coordctl faults judge` judges that again. All is loaded by the first test that
+uses a fixture.
 """
 
 from __future__ import annotations
@@ -199,8 +200,19 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         report.user_properties.append((SEED, str(used.seed)))
         report.user_properties.append((PLACE, str(used.directory)))
         line = _line(item.config, report.nodeid, str(used.seed))
-        told = [f"to repeat it: {line}", f"history and logs: {used.directory}", *_faults(used)]
-        report.sections.append(("faults", "\n".join(told)))
+        told = [f"to repeat it: {line}", f"history and logs: {used.directory}"]
+        if used.history is not None and call.excinfo is not None:
+            from jepsen_lite.testing.page import write_failure
+
+            page = write_failure(
+                used.directory,
+                used.history.recorded(),
+                test=report.nodeid,
+                repeat=line,
+                error=call.excinfo.value,
+            )
+            told += [f"page: {page}", f"to judge it again: coordctl faults judge {used.directory}"]
+        report.sections.append(("faults", "\n".join([*told, *_faults(used)])))
     return report  # type: ignore[return-value]
 
 

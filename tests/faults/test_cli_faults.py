@@ -145,6 +145,9 @@ def test_a_history_of_others_is_judged(tmp_path: Path, read: int, code: Exit) ->
     result = faults("judge", str(path), "--format", "jepsen-etcd", "--html", str(page))
     assert result.exit_code == code, result.output
     assert "line 3 to line 4" in page.read_text()
+    assert " ns" not in result.stdout + page.read_text()
+    if code is Exit.FAILED:
+        assert "which was over at line 4" in result.stdout
 
 
 def test_a_key_value_history_of_others_is_judged(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ holds the facts of the run, every other one is an `Edge`:
     {"type":"fault","number":1,"nemesis":"kill","what":"kill -9","targets":["s1"],"at_ns":60}
     {"type":"fault_ended","number":1,"at_ns":90}
     {"type":"mark","name":"healing","at_ns":100}
+    {"type":"model","keys":"r","workload":"","model":"register","first":null}
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from jepsen_lite.history.operation import Fault, Mark, Operation, Outcome
+from jepsen_lite.history.operation import Fault, Mark, Modelled, Operation, Outcome
 
 
 class HistoryError(Exception):
@@ -69,7 +70,14 @@ class _Mark(msgspec.Struct, tag="mark", forbid_unknown_fields=True):
     at_ns: int
 
 
-Edge = _Invoke | _Complete | _Fault | _FaultEnded | _Mark
+class _Model(msgspec.Struct, tag="model", forbid_unknown_fields=True):
+    keys: str
+    workload: str
+    model: str
+    first: Any = None
+
+
+Edge = _Invoke | _Complete | _Fault | _FaultEnded | _Mark | _Model
 
 
 class HistoryWriter:
@@ -85,6 +93,7 @@ class HistoryWriter:
         self.operations: list[Operation] = []
         self.faults: list[Fault] = []
         self.marks: list[Mark] = []
+        self.models: list[Modelled] = []
         self._clock = clock
         self._encoder = msgspec.json.Encoder()
         self._file = path.open("xb", buffering=0)
@@ -172,6 +181,12 @@ class HistoryWriter:
         self._write(_Mark(mark.name, mark.at_ns))
         self.marks.append(mark)
 
+    def model(self, modelled: Modelled) -> None:
+        """Record by which model operations are judged; once more changes nothing."""
+        if modelled not in self.models:
+            self._write(_Model(*msgspec.structs.astuple(modelled)))
+            self.models.append(modelled)
+
     def close(self) -> None:
         """Nothing more is recorded; what is open stays an INFO."""
         self._file.close()
@@ -189,6 +204,8 @@ class History(msgspec.Struct):
     operations: list[Operation] = []
     faults: list[Fault] = []
     marks: list[Mark] = []
+    models: list[Modelled] = []
+    """Of a test with operations of its own; runs of workloads need none."""
     cut_off: str = ""
     """What was dropped at the end, because a crash cut it off; empty when the file is whole."""
 
@@ -266,6 +283,8 @@ class _Reading:
             fault.ended_ns = edge.at_ns
         elif isinstance(edge, _Mark):
             self.history.marks.append(Mark(edge.name, edge.at_ns))
+        elif isinstance(edge, _Model):
+            self.history.models.append(Modelled(*msgspec.structs.astuple(edge)))
 
     def _invoked(self, edge: _Invoke) -> None:
         if edge.number in self.operations:

@@ -64,6 +64,18 @@ class Fault(msgspec.Struct):
     """0: not ended."""
 
 
+class Modelled(msgspec.Struct, frozen=True):
+    """By which model some of the operations are judged: those whose keys begin so, of one workload
+    or, where that is empty, of all."""
+
+    keys: str
+    workload: str
+    model: str
+    """As `models.name_of` names it."""
+    first: Any = None
+    """What it begins with, where that can be chosen."""
+
+
 class Mark(msgspec.Struct):
     """A moment of the run that has a name: "healing", "quiet"."""
 

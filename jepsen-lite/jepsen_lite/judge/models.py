@@ -8,7 +8,7 @@ changes nothing otherwise: such an operation is one that was refused without any
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from enum import Enum
 from typing import Any, Final, Protocol, TypeVar, cast
 
@@ -270,6 +270,24 @@ class Switch:
 
     def tell(self, operation: Operation) -> str:
         return answered(operation, operation.action)
+
+
+KNOWN: dict[str, Callable[..., Model[Any]]] = {
+    kind.name: kind for kind in (Register, TextByKey, Replicas, Switch)
+}
+
+
+def name_of(model: Model[Any]) -> str:
+    """By which `model_named` finds it again; a model of somebody else's has that of its class."""
+    kind = type(model)
+    return model.name if KNOWN.get(model.name) is kind else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def model_named(name: str, first: Any = None) -> Model[Any] | None:
+    """One that begins with `first`, if that can be chosen; None for what is not of this module."""
+    if name not in KNOWN:
+        return None
+    return KNOWN[name]() if first is None else KNOWN[name](first)
 
 
 def hashable(value: Any) -> Hashable:

@@ -55,8 +55,6 @@ def write_page(report: Report, directory: Path) -> Path:
         ("coord", report.version),
         ("took", f"{report.seconds:.1f} s, from the first process to the verdict"),
     ]
-    logs = sorted(f"logs/{each.name}" for each in (directory / "logs").glob("*.log"))
-    kept = [name for name in (HISTORY, INCIDENT) if (directory / name).exists()]
     page = directory / PAGE
     given = PageInput(
         title=f"{options.workload} under {options.nemesis}",
@@ -64,10 +62,16 @@ def write_page(report: Report, directory: Path) -> Path:
         judgements=report.judgements,
         repeat=report.repeat,
         facts=facts,
-        links=[*kept, *logs],
+        links=kept_in(directory),
     )
     page.write_text(page_html(given), encoding="utf-8")
     return page
+
+
+def kept_in(directory: Path) -> list[str]:
+    """What a page in this folder can point at."""
+    logs = sorted(f"logs/{each.name}" for each in (directory / "logs").glob("*.log"))
+    return [*(name for name in (HISTORY, INCIDENT) if (directory / name).exists()), *logs]
 
 
 def page_html(given: PageInput) -> str:

@@ -18,6 +18,7 @@ from jepsen_lite.cluster.processes import Host, Role
 from jepsen_lite.judge.findings import said
 from jepsen_lite.judge.verdict import Judgement
 from jepsen_lite.network.port import Network
+from jepsen_lite.run.artefacts import keep
 from jepsen_lite.run.attached import heal_attached
 from jepsen_lite.run.healing import heal
 from jepsen_lite.testing.background import Background
@@ -46,7 +47,8 @@ class RunningCluster:
     ) -> None:
         self.cluster = cluster
         self.directory = directory
-        """Of `logs`, a file for each server and agent, and incident.log once it was judged."""
+        """Of `logs`, a file for each server and agent, and once it was judged of incident.log and
+        evidence.json, with which `coordctl faults judge` judges it again."""
         self.seed = seed
         self.judge_at_end = False
         self._background = background
@@ -122,7 +124,9 @@ class RunningCluster:
             guest=isinstance(self.cluster, Attached),
         )
         evidence = await gather(context, self._history.recorded())
-        return [self._healed(trouble), *await asyncio.to_thread(judge_common, evidence)]
+        told = [self._healed(trouble)]
+        await asyncio.to_thread(keep, evidence, told, self.directory)
+        return [*told, *await asyncio.to_thread(judge_common, evidence)]
 
 
 class ClusterFactory:

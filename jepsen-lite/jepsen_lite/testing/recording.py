@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from jepsen_lite.history.journal import History, HistoryWriter
-from jepsen_lite.history.operation import Fault, Operation, Outcome
-from jepsen_lite.judge.models import Model
+from jepsen_lite.history.operation import Fault, Modelled, Operation, Outcome
+from jepsen_lite.judge.models import Model, name_of
 from jepsen_lite.judge.verdict import Judgement, Log, judge_history
 from jepsen_lite.testing.verdicts import assert_holds
 
@@ -89,6 +89,7 @@ class SharedHistory(HistoryWriter):
     ) -> list[Judgement]:
         """Whether one order explains it all, key by key, of keys that begin so. Raises Violated
         with the smallest prefix that cannot be, in a picture."""
+        self._told(model, keys, workload)
         operations = [
             operation
             for operation in self.operations
@@ -97,13 +98,22 @@ class SharedHistory(HistoryWriter):
         return assert_holds(judge_history(operations, model, budget_s=budget_s, log=log))
 
     def judge_at_end(self, model: Model[Any], **options: Any) -> None:
-        """`judge` once the test's own lines have passed; the test fails if it does."""
+        """`judge` once the test's own lines have passed; the test fails if it does. Asked for at
+        the beginning, it also tells `coordctl faults judge` how to judge what a test that failed
+        for another reason has recorded."""
+        self._told(model, options.get("keys", ""), options.get("workload", ""))
         self._at_end.append(lambda: self.judge(model, **options))
 
     def recorded(self) -> History:
         """All so far, as it would be read from the file."""
         with self._lock:
-            return History(self.facts, [*self.operations], [*self.faults], [*self.marks])
+            return History(
+                self.facts,
+                [*self.operations],
+                [*self.faults],
+                [*self.marks],
+                [*self.models],
+            )
 
     def judge_what_was_asked_for(self) -> None:
         """Once."""
@@ -129,6 +139,14 @@ class SharedHistory(HistoryWriter):
     def mark(self, name: str) -> None:
         with self._lock:
             super().mark(name)
+
+    def model(self, modelled: Modelled) -> None:
+        with self._lock:
+            super().model(modelled)
+
+    def _told(self, model: Model[Any], keys: str, workload: str) -> None:
+        first = getattr(model, "first", None)
+        self.model(Modelled(keys, workload, name_of(model), first))
 
     def _answer(self, client: str, asked: Asked, outcome: Outcome, note: str = "") -> None:
         result, index = (asked.result, asked.index) if outcome is Outcome.OK else (None, 0)
