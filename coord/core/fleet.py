@@ -76,5 +76,7 @@ def hold_place(step: Step, gang: Gang, task: Task) -> Gang:
     host = step.state.hosts[task.host]
     if host.drain or host.quarantine or host.status not in (HostStatus.UP, HostStatus.SUSPECT):
         return gang
-    hold = Hold(task.host, False, task.devices, task.cpu_millis, task.memory_mib)
+    hold = Hold(
+        task.host, False, task.devices, task.cpu_millis, task.memory_mib, task.device_millis
+    )
     return replace(gang, holds=(*gang.holds, hold))

@@ -48,5 +48,14 @@ def _hold_missing(step: Step, gang: Gang, room: Room) -> list[Hold]:
     held: list[Hold] = []
     while has + len(held) < had and room.fits(need):
         devices = room.take_one(need)
-        held.append(Hold(room.host, False, devices, need.cpu_millis, need.memory_mib))
+        held.append(
+            Hold(
+                room.host,
+                False,
+                devices,
+                need.cpu_millis,
+                need.memory_mib,
+                need.device_millis,
+            )
+        )
     return held

@@ -8,12 +8,11 @@ from coord.core import fleet
 from coord.core.checkpoints import drop_unfinished
 from coord.core.gangs import role_of
 from coord.core.incidents import incident_placed
-from coord.core.placement import Plan, Refusal, Room, place, refusal, rooms_of
+from coord.core.placement import Plan, Refusal, Rooms, Wish, place, refusal, rooms_of, wish_of
 from coord.core.step import Step
 from coord.model.decisions import JobQueued, Placement, SpareActivated, TasksPlaced
 from coord.model.entities import Gang, GangPhase, JobStatus, QueueReason, Task, TaskStatus
 from coord.model.ids import task_key
-from coord.model.spec import Resources
 
 
 def schedule(step: Step) -> None:
@@ -26,8 +25,8 @@ def _place_waiting(step: Step) -> bool:
     """Look at the queue once. True when a gang left places that it had kept: whoever waits for
     longer than the gang then comes first again."""
     state = step.state
-    rooms: dict[str, Room] | None = None
-    refused: dict[tuple[Resources, int], Refusal] = {}
+    rooms: Rooms | None = None
+    refused: dict[Wish, Refusal] = {}
     for key in sorted(state.waiting, key=lambda key: _rank(step, key)):
         gang = state.gangs[key]
         if gang.not_before_ms > step.now_ms:
@@ -35,19 +34,19 @@ def _place_waiting(step: Step) -> bool:
             continue
         rooms = rooms_of(state) if rooms is None else rooms
         role = role_of(step, gang)
-        need = role.resources
         smallest = min(role.smallest if gang.index < 0 else 1, gang.desired)
         # Until somebody leaves a kept place, room only shrinks: what found none finds none now.
-        why = None if gang.holds else refused.get((need, smallest))
-        plan = None if why else place(rooms, gang, need, smallest, role.spares)
+        wish = wish_of(gang, role, smallest)
+        why = None if gang.holds else refused.get(wish)
+        plan = None if why else place(state, rooms, gang, role, smallest)
         if plan is not None:
             _start(step, gang, plan)
             if gang.holds:
                 return True
             continue
-        why = why or refusal(state, rooms, gang, need, smallest)
+        why = why or refusal(state, rooms, gang, role, smallest)
         if not gang.holds:
-            refused[need, smallest] = why
+            refused[wish] = why
         _queue(step, gang, why.reason, why.detail)
     return False
 
@@ -94,6 +93,7 @@ def _start(step: Step, gang: Gang, plan: Plan) -> None:
             devices=spot.devices,
             cpu_millis=need.cpu_millis,
             memory_mib=need.memory_mib,
+            device_millis=need.device_millis,
         )
         tasks.append(task)
         launch_timeout_ms = state.meta.settings.launch_timeout_ms

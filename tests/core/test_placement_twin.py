@@ -13,7 +13,7 @@ from coord_sim.core_world.driver import Driver
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coord.core.placement import Place, Plan, Room, place, refusal
+from coord.core.placement import Place, Plan, Room, Rooms, place, refusal
 from coord.core.state import new_state
 from coord.model.entities import Gang, GangPhase, Hold, Host, HostStatus, QueueReason, TaskStatus
 from coord.model.events import HostRegistered, JobSubmitted
@@ -62,8 +62,11 @@ class Case:
             holds=self.holds,
         )
 
-    def rooms(self) -> dict[str, Room]:
-        rooms = {}
+    def role(self) -> RoleSpec:
+        return RoleSpec("r", ("x",), spares=self.spares, resources=self.need)
+
+    def rooms(self) -> Rooms:
+        rooms = Rooms()
         for name, (devices, cpu_millis, memory_mib) in self.free.items():
             room = Room(Host(name, 0, 1, HostStatus.UP, "a", "b", "c"))
             room.devices, room.cpu_millis, room.memory_mib = list(devices), cpu_millis, memory_mib
@@ -71,7 +74,7 @@ class Case:
         return rooms
 
 
-def contents(rooms: dict[str, Room]) -> Free:
+def contents(rooms: Rooms) -> Free:
     return {
         name: (list(room.devices), room.cpu_millis, room.memory_mib) for name, room in rooms.items()
     }
@@ -184,11 +187,11 @@ def test_placement_agrees_with_a_dumb_twin(seed: int) -> None:
     case = Case(seed)
     rooms = case.rooms()
     before = contents(rooms)
-    plan = place(rooms, case.gang(), case.need, case.smallest, case.spares)
+    plan = place(new_state(), rooms, case.gang(), case.role(), case.smallest)
     assert plan == dumb_place(case)
     if plan is None:
         assert contents(rooms) == before
-        why = refusal(new_state(), rooms, case.gang(), case.need, case.smallest)
+        why = refusal(new_state(), rooms, case.gang(), case.role(), case.smallest)
         assert why.reason == QueueReason.NO_HOSTS  # That state has none.
         assert contents(rooms) == before
         return
@@ -248,11 +251,11 @@ def test_a_refusal_names_what_is_short(seed: int) -> None:
     """The first of devices, CPUs, memory of which alone too little is free; else all together."""
     case = Case(seed)
     rooms = case.rooms()
-    if not rooms or place(case.rooms(), case.gang(), case.need, case.smallest, 0) is not None:
-        return
     state = new_state()
+    if not rooms or place(state, case.rooms(), case.gang(), case.role(), case.smallest):
+        return
     state.hosts.put("h0", Host("h0", 0, 1, HostStatus.UP, "a", "b", "c"))
-    why = refusal(state, rooms, case.gang(), case.need, case.smallest)
+    why = refusal(state, rooms, case.gang(), case.role(), case.smallest)
     case.desired = case.smallest
     whole = case.need
     for reason, need in (

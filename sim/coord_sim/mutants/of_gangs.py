@@ -8,7 +8,7 @@ from coord_sim.mutants.of_hosts import CORE
 _GANGS = "coord.core.gangs:"
 _FAILURES = "coord.core.failures:"
 _SCHEDULING = "coord.core.scheduling:"
-_PLACEMENT = "coord.core.placement:"
+_PLACEMENT = "coord.core.placement."
 _CHECKPOINTS = "coord.core.checkpoints:"
 _ENDING = "coord.core.ending:"
 _JOBS = "coord.core.jobs:"
@@ -136,7 +136,7 @@ PLACES = (
         reach=CORE,
         edits=(
             Edit(
-                f"{_PLACEMENT}place",
+                f"{_PLACEMENT}plain:place",
                 "if _replicas(rooms, need, smallest) < smallest:",
                 "if not _replicas(rooms, need, smallest):",
             ),
@@ -148,7 +148,7 @@ PLACES = (
         breaks="a device is given to one gang and kept for another",
         races=(30, 33),
         reach=CORE,
-        edits=(Edit(f"{_PLACEMENT}rooms_of", "if gang.holds:", "if False:"),),
+        edits=(Edit(f"{_PLACEMENT}rooms:rooms_of", "if gang.holds:", "if False:"),),
     ),
     Mutant(
         name="stopping-is-not-free",
@@ -158,7 +158,7 @@ PLACES = (
         reach=CORE,
         edits=(
             Edit(
-                f"{_PLACEMENT}_room_beside_tasks",
+                f"{_PLACEMENT}rooms:_room_beside_tasks",
                 "tasks = [state.tasks[key] for key in host.tasks]",
                 "tasks = [state.tasks[key] for key in host.tasks "
                 "if state.tasks[key].stop_deadline_ms == 0]",
