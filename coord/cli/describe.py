@@ -78,8 +78,17 @@ def _registered(event: e.HostRegistered) -> Said:
     )
 
 
-def _asked(event: e.DrainRequested | e.UndrainRequested | e.HostRemovalRequested) -> Said:
-    return Said(event.host, _by(event.actor, event.reason), hosts=(event.host,))
+def _asked(event: Any, text: str = "") -> Said:
+    said = f"{text}, {_by(event.actor, event.reason)}" if text else _by(event.actor, event.reason)
+    return Said(event.host, said, hosts=(event.host,))
+
+
+def _maintenance(event: e.MaintenanceRequested) -> Said:
+    least = f"at most {event.limit} out at a time"
+    within = f", each drained within {clock_text(event.within_ms)}" if event.within_ms else ""
+    safe = ", no running gang without a place" if event.safe else ""
+    asked = _by(event.actor, event.reason)
+    return Said(f"{event.level} {event.domain}", f"{least}{within}{safe}, {asked}")
 
 
 def _by(actor: str, reason: str) -> str:
@@ -140,9 +149,20 @@ EVENTS: dict[type[e.Event], Callable[[Any], Said]] = {
         f"goes away in {clock_text(event.grace_ms)}{f': {event.reason}' if event.reason else ''}",
         hosts=(event.host,),
     ),
-    e.DrainRequested: _asked,
+    e.DrainRequested: lambda event: _asked(
+        event, f"within {clock_text(event.within_ms)}" if event.within_ms else ""
+    ),
     e.UndrainRequested: _asked,
     e.HostRemovalRequested: _asked,
+    e.HostQuarantineRequested: _asked,
+    e.QuarantineAnswered: lambda event: _asked(
+        event, f"{'yes' if event.approved else 'no'} to the proposal of index {event.version}"
+    ),
+    e.HostReleaseRequested: lambda event: _asked(event, "repaired" if event.repaired else ""),
+    e.MaintenanceRequested: _maintenance,
+    e.MaintenanceCancelled: lambda event: Said(
+        f"maintenance {event.maintenance}", _by(event.actor, event.reason)
+    ),
     e.TopologyImported: lambda event: Said(
         event.source,
         f"{count_text(len(event.hosts), 'host')}, "
@@ -228,6 +248,37 @@ def _draining(decision: d.HostDraining, now_ms: int) -> Said:
     return _host(decision, f"to be empty in {clock_text(left_ms)}" if decision.deadline_ms else "")
 
 
+def _probation(decision: d.HostOnProbation, now_ms: int) -> Said:
+    left = clock_text(decision.until_ms - now_ms)
+    return _host(decision, f"at most {count_text(decision.tasks, 'task')} for {left}")
+
+
+def _proposed(decision: d.QuarantineProposed) -> Said:
+    where = f"{decision.level} {decision.domain}" if decision.level else "the fleet"
+    return _host(
+        decision,
+        f"{decision.reason}; {decision.quarantined} of {where} are out and "
+        f"{decision.allowed} may be without approval",
+    )
+
+
+def _domain(decision: Any, text: str, hosts: tuple[str, ...]) -> Said:
+    return Said(f"{decision.level} {decision.domain}", text, hosts=hosts)
+
+
+def _domain_silent(decision: d.DomainSilent, now_ms: int) -> Said:
+    text = (
+        f"{len(decision.hosts)} of {count_text(decision.members, 'host')} silent, lost together "
+        f"in {clock_text(decision.until_ms - now_ms)} unless heard"
+    )
+    return _domain(decision, text, decision.hosts)
+
+
+def _kept(decision: Any, host: str = "", text: str = "") -> Said:
+    said = f"{host}: {text}" if host and text else host or text
+    return Said(f"maintenance {decision.maintenance}", said, hosts=(host,) if host else ())
+
+
 def _silence(decision: d.EvictionsFrozen | d.EvictionsResumed) -> Said:
     return Said("fleet", f"{decision.silent} of {count_text(decision.fleet, 'host')} silent")
 
@@ -262,6 +313,25 @@ DECISIONS: dict[type[d.Decision], Callable[[Any], Said]] = {
     d.HostReturned: _host,
     d.HostQuarantined: lambda it: _host(it, it.reason),
     d.HostRemoved: _host,
+    d.QuarantineProposed: _proposed,
+    d.QuarantineDropped: lambda it: _host(it, it.why),
+    d.HostTesting: _host,
+    d.HostOutForRepair: lambda it: _host(it, it.reason),
+    d.DomainHeard: lambda it: _domain(
+        it, f"still silent: {listed(it.silent)}" if it.silent else "", it.silent
+    ),
+    d.DomainLost: lambda it: _domain(it, count_text(len(it.hosts), "host"), it.hosts),
+    d.MovesDue: _host,
+    d.MaintenanceStarted: lambda it: _kept(
+        it,
+        "",
+        f"{count_text(len(it.hosts), 'host')} of {it.level} {it.domain}, "
+        f"at most {it.limit} at a time",
+    ),
+    d.MaintenanceHostOut: lambda it: _kept(it, it.host),
+    d.MaintenanceHostBack: lambda it: _kept(it, it.host, it.why),
+    d.MaintenanceStalled: lambda it: _kept(it, it.host, it.why),
+    d.MaintenanceEnded: lambda it: _kept(it, "", it.ending),
     d.EvictionsFrozen: _silence,
     d.EvictionsResumed: _silence,
     d.JobQueued: lambda it: _gang(it, _waits(it)),
@@ -294,5 +364,7 @@ DECISIONS: dict[type[d.Decision], Callable[[Any], Said]] = {
 TIMED: dict[type[d.Decision], Callable[[Any, int], Said]] = {
     d.RestartScheduled: _restart,
     d.HostDraining: _draining,
+    d.HostOnProbation: _probation,
+    d.DomainSilent: _domain_silent,
 }
 """Those that speak of a time to come, and so need to know when they were taken."""

@@ -9,6 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from coord.cli.exits import BadInput
+from coord.model.settings import numbers_of, with_numbers
 from coord.raft.ports import Member
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
@@ -26,8 +27,9 @@ def pairs(flag: str, given: Iterable[str]) -> dict[str, str]:
 
 
 def numbers(flag: str, given: Iterable[str], struct: type[Struct]) -> Struct:
-    """`name=number` pairs as a struct of whole numbers; what is not named keeps its default."""
-    known = {field.name for field in msgspec.structs.fields(struct)}
+    """`name=number` pairs as a struct of whole numbers; what is not named keeps its default. What
+    is in a struct within has a path, such as `policy.silence.grace_ms`."""
+    known = {name for name, _ in numbers_of(struct())}
     found: dict[str, int] = {}
     for name, value in pairs(flag, given).items():
         if name not in known:
@@ -38,7 +40,8 @@ def numbers(flag: str, given: Iterable[str], struct: type[Struct]) -> Struct:
             found[name] = int(value.replace("_", ""))
         except ValueError as error:
             raise BadInput(f"{flag} {name} is {value!r}; it must be a whole number") from error
-    return struct(**found)
+    made: Struct = with_numbers(struct(), found)
+    return made
 
 
 def address(flag: str, given: str) -> str:

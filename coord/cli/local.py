@@ -20,7 +20,7 @@ import psutil
 
 from coord.cli.exits import Failure
 from coord.cli.processes import MARK, Child, kill, marked, start_guard, sweep
-from coord.model.settings import Settings
+from coord.model.settings import Settings, numbers_of
 
 FREE_PORTS = range(10_000, 20_000)
 """Below what agents keep for rendezvous and what the kernel gives to outgoing connections."""
@@ -217,9 +217,8 @@ class LocalCluster:
 
 def _changed(settings: Settings) -> list[tuple[str, int]]:
     """What differs from the defaults."""
-    default = Settings()
-    pairs = [(name, getattr(settings, name)) for name in settings.__struct_fields__]
-    return [(name, value) for name, value in pairs if value != getattr(default, name)]
+    default = dict(numbers_of(Settings()))
+    return [(name, value) for name, value in numbers_of(settings) if value != default[name]]
 
 
 def layout_for(directory: Path, nodes: int, first_port: int) -> Layout:

@@ -22,7 +22,10 @@ from coord.model.entities import (
     HostStatus,
     Incident,
     Job,
+    Maintenance,
+    Quarantine,
     RequestLog,
+    Silence,
     Task,
 )
 from coord.model.place import Located, Switch
@@ -85,6 +88,9 @@ TABLES: dict[str, type[Any]] = {
     "requests": RequestLog,
     "topology": Located,
     "switches": Switch,
+    "quarantines": Quarantine,
+    "silences": Silence,
+    "maintenances": Maintenance,
 }
 _ALWAYS_STATED = ("hosts", "jobs", "gangs", "tasks", "checkpoints", "incidents", "requests")
 """A table that came later is left out while it is empty, so that old states keep their digest."""
@@ -114,6 +120,12 @@ class State:
         self.topology: Table[Located] = Table()
         """By host: what was imported of it, whether it has registered or not."""
         self.switches: Table[Switch] = Table()
+        self.quarantines: Table[Quarantine] = Table()
+        """By host: on its way out of the fleet and back, or remembered to have been."""
+        self.silences: Table[Silence] = Table()
+        """By `level:domain`."""
+        self.maintenances: Table[Maintenance] = Table()
+        """By number."""
         self.last_seen_ms: list[int] = []
         """By slot: log time at which the host was last heard."""
         # Derived from here on.

@@ -101,6 +101,124 @@ class EvictionsResumed(Decision, frozen=True):
     fleet: int
 
 
+class QuarantineProposed(Decision, frozen=True):
+    """The evidence asks for a quarantine beyond the share that needs no approval: of the fleet, or
+    of one of the host's domains. An operator answers to this `version` (`QuarantineAnswered`)."""
+
+    host: str
+    reason: str
+    version: int
+    level: str = ""
+    """Of the domain whose share is used up; empty: the fleet's."""
+    domain: str = ""
+    quarantined: int = 0
+    """Hosts there that are in quarantine."""
+    allowed: int = 0
+
+
+class QuarantineDropped(Decision, frozen=True):
+    """A proposal came to nothing."""
+
+    host: str
+    why: str
+
+
+class HostTesting(Decision, frozen=True):
+    """Nothing runs on the quarantined host any more; its agent is asked to test it."""
+
+    host: str
+
+
+class HostOnProbation(Decision, frozen=True):
+    """The test passed. Until `until_ms` of log time it has at most so many tasks at once."""
+
+    host: str
+    until_ms: int
+    tasks: int
+
+
+class HostOutForRepair(Decision, frozen=True):
+    """Only an operator returns it."""
+
+    host: str
+    reason: str
+
+
+class DomainSilent(Decision, frozen=True):
+    """So much of one failure domain fell silent that this is one incident of the domain: none of
+    its hosts is judged by itself."""
+
+    level: str
+    domain: str
+    hosts: tuple[str, ...]
+    members: int
+    """Hosts of the domain that lived when it fell silent."""
+    until_ms: int
+    """Log time at which those that stay silent are lost."""
+
+
+class DomainHeard(Decision, frozen=True):
+    """Enough of the domain was heard again; who is still silent is judged alone."""
+
+    level: str
+    domain: str
+    silent: tuple[str, ...] = ()
+
+
+class DomainLost(Decision, frozen=True):
+    """The domain was not heard again in time: these hosts are lost, all at once."""
+
+    level: str
+    domain: str
+    hosts: tuple[str, ...]
+
+
+class MovesDue(Decision, frozen=True):
+    """No checkpoint allowed the move before its deadline: what runs on the host stops now."""
+
+    host: str
+
+
+class MaintenanceStarted(Decision, frozen=True):
+    """These hosts will be taken out, in this order, at most `limit` at a time."""
+
+    maintenance: int
+    level: str
+    domain: str
+    hosts: tuple[str, ...]
+    limit: int
+
+
+class MaintenanceHostOut(Decision, frozen=True):
+    """The maintenance takes this host out."""
+
+    maintenance: int
+    host: str
+
+
+class MaintenanceHostBack(Decision, frozen=True):
+    """The maintenance has done with this host: the next may go."""
+
+    maintenance: int
+    host: str
+    why: str
+
+
+class MaintenanceStalled(Decision, frozen=True):
+    """The next host must wait, for a running gang would find no place without it."""
+
+    maintenance: int
+    host: str
+    why: str
+
+
+class MaintenanceEnded(Decision, frozen=True):
+    """`ending` is `done` or `cancelled`."""
+
+    maintenance: int
+    ending: str
+
+
 # Jobs and gangs
 
 
@@ -290,6 +408,39 @@ class IncidentClosed(Decision, frozen=True):
     resolved: bool
 
 
+class SlowRankSuspected(Decision, frozen=True):
+    """A task took longer for its steps than its gang, several times in a row. Never a verdict.
+
+    `pace_us` is its time for one step, `usual_us` the median of its gang.
+    """
+
+    job: str
+    gang: str
+    generation: int
+    task: str
+    host: str
+    pace_us: int
+    usual_us: int
+    times: int
+
+
+class HostBlamed(Decision, frozen=True):
+    """The host was where failures began, more often than chance explains.
+
+    First in `first` of `incidents` that it had a part in; by chance that happens to one host in
+    `one_in`, as many hosts as were looked at taken into account.
+    """
+
+    host: str
+    first: int
+    incidents: int
+    jobs: int
+    looked_at: int
+    one_in: int
+    numbers: tuple[int, ...] = ()
+    """Those incidents, the newest last."""
+
+
 DECISION_TYPES: tuple[type[Decision], ...] = tuple(
     sorted(Decision.__subclasses__(), key=lambda decision_type: decision_type.__name__)
 )
@@ -325,5 +476,19 @@ AnyDecision = (
     | IncidentOpened
     | CauseRevised
     | IncidentClosed
+    | QuarantineProposed
+    | QuarantineDropped
+    | HostTesting
+    | HostOnProbation
+    | HostOutForRepair
+    | DomainSilent
+    | DomainHeard
+    | DomainLost
+    | MovesDue
+    | MaintenanceStarted
+    | MaintenanceHostOut
+    | MaintenanceHostBack
+    | MaintenanceStalled
+    | MaintenanceEnded
 )
 """For decoders, as `AnyEvent`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from coord.model.canonical import canonical
+from coord.model.health import CheckOccasion, HealthOutcome
 from coord.model.place import NOWHERE, Located, Place, Rail, Switch
 from coord.model.settings import Settings
 from coord.model.spec import JobSpec
@@ -121,11 +122,16 @@ class PreemptionNoticed(Event, frozen=True):
 
 
 class DrainRequested(Event, frozen=True):
-    """An operator wants the host empty."""
+    """An operator wants the host empty: at once, or, with `within_ms`, by then.
+
+    Until then each gang moves when it has committed its next checkpoint; what has not moved by then
+    is stopped with its grace.
+    """
 
     host: str
     actor: str
     reason: str = ""
+    within_ms: int = 0
 
 
 class UndrainRequested(Event, frozen=True):
@@ -156,6 +162,59 @@ class TopologyImported(Event, frozen=True):
     source: str = ""
     actor: str = ""
     merge: bool = False
+
+
+class HostQuarantineRequested(Event, frozen=True):
+    """An operator wants the host out of the fleet until it has been tested."""
+
+    host: str
+    actor: str
+    reason: str = ""
+
+
+class QuarantineAnswered(Event, frozen=True):
+    """An operator answered a proposal of quarantine. `version` is that of the proposal they saw
+    (`Quarantine.version`): what has changed since was not what they answered."""
+
+    host: str
+    version: int
+    approved: bool
+    actor: str
+    reason: str = ""
+
+
+class HostReleaseRequested(Event, frozen=True):
+    """An operator ends a quarantine. `repaired`: whatever was held against the host is void."""
+
+    host: str
+    actor: str
+    reason: str = ""
+    repaired: bool = False
+
+
+class MaintenanceRequested(Event, frozen=True):
+    """An operator wants each host of a domain out in turn, at most `limit` at a time.
+
+    `level` is one of `place.LEVELS` or `switch`; `domain` its path, or the end of it where that is
+    enough to tell. `within_ms` is what each host is given to drain, as in DrainRequested. `safe`: no
+    host goes out as long as a running gang would then find no place.
+    """
+
+    level: str
+    domain: str
+    limit: int
+    actor: str
+    reason: str = ""
+    within_ms: int = 0
+    safe: bool = False
+
+
+class MaintenanceCancelled(Event, frozen=True):
+    """An operator wants a maintenance to take no further host."""
+
+    maintenance: int
+    actor: str
+    reason: str = ""
 
 
 # Jobs
@@ -225,6 +284,8 @@ class TaskExited(Event, frozen=True):
     oom: bool = False
     error: str = ""
     stderr_tail: str = ""
+    failed_at_ms: int = 0
+    """When its error happened, by its host's clock, as its error file says; 0: not known."""
 
 
 class TaskReaped(Event, frozen=True):
@@ -245,12 +306,17 @@ class TaskUnkillable(Event, frozen=True):
 
 
 class ProgressReported(Event, frozen=True):
-    """The task has finished so many steps since the job began: `step` counts from 1."""
+    """The task has finished so many steps since the job began: `step` counts from 1.
+
+    `busy_us` is what it worked on the steps since its report before, without waiting for others;
+    0: not measured.
+    """
 
     host: str
     incarnation: int
     task: str
     step: int
+    busy_us: int = 0
 
 
 class CheckpointBegun(Event, frozen=True):
@@ -274,6 +340,52 @@ class ShardSaved(Event, frozen=True):
     shard: str
     digest: str
     size_bytes: int = 0
+
+
+# Evidence: what somebody saw that may explain a failure, or foretell one.
+
+
+class DeviceFaultSeen(Event, frozen=True):
+    """The host's kernel log told of a fault. `kind` and `code` are those of `faults.fault_of`;
+    `device` is as the kernel names it. `at_ms`: when, by the host's clock; 0: not known."""
+
+    host: str
+    incarnation: int
+    kind: str
+    code: int = 0
+    device: str = ""
+    text: str = ""
+    at_ms: int = 0
+
+
+class CollectiveTimedOut(Event, frozen=True):
+    """A task waited in vain for others in a collective operation.
+
+    `missing` are ranks (indexes of its role) known not to have joined, ascending; empty: not known.
+    Without a `host`, somebody else than its agent says so: `actor`, who read what the ranks wrote.
+    """
+
+    task: str
+    op: str = ""
+    seq: int = 0
+    group: str = ""
+    elapsed_ms: int = 0
+    missing: tuple[int, ...] = ()
+    host: str = ""
+    incarnation: int = 0
+    actor: str = ""
+
+
+class HealthChecked(Event, frozen=True):
+    """A health check of the host ran, or could not. `detail` is what it printed, as JSON."""
+
+    host: str
+    incarnation: int
+    check: str
+    outcome: HealthOutcome
+    exit_code: int = 0
+    detail: str = ""
+    occasion: CheckOccasion = CheckOccasion.BEFORE_LAUNCH
 
 
 EVENT_TYPES: tuple[type[Event], ...] = tuple(
@@ -305,5 +417,10 @@ AnyEvent = (
     | ProgressReported
     | CheckpointBegun
     | ShardSaved
+    | HostQuarantineRequested
+    | QuarantineAnswered
+    | HostReleaseRequested
+    | MaintenanceRequested
+    | MaintenanceCancelled
 )
 """For decoders: `msgspec.json.decode(line, type=AnyEvent)` picks the struct by its tag."""

@@ -31,6 +31,11 @@ class Rejection(enum.StrEnum):
     DUPLICATE_NAME = "duplicate_name"
     UNKNOWN_SWITCH = "unknown_switch"
     CYCLE = "cycle"
+    UNKNOWN_DOMAIN = "unknown_domain"
+    UNKNOWN_MAINTENANCE = "unknown_maintenance"
+    MAINTENANCE_ACTIVE = "maintenance_active"
+    NOT_PROPOSED = "not_proposed"
+    STALE_PROPOSAL = "stale_proposal"
     NOTHING_TO_DO = "nothing_to_do"
 
 
@@ -60,5 +65,10 @@ EXPLANATIONS: dict[Rejection, str] = {
     Rejection.DUPLICATE_NAME: "a host, switch, rail or device is named twice; name each once",
     Rejection.UNKNOWN_SWITCH: "a switch is named that the topology lacks; name it among switches",
     Rejection.CYCLE: "a switch is, over its uplinks, above itself; take one uplink away",
+    Rejection.UNKNOWN_DOMAIN: "no domain of that level, or several; see `coordctl topology show`",
+    Rejection.UNKNOWN_MAINTENANCE: "none of that number goes on; see `coordctl maintenance list`",
+    Rejection.MAINTENANCE_ACTIVE: "one of its hosts is part of a maintenance that goes on already",
+    Rejection.NOT_PROPOSED: "no quarantine of it is proposed; see `coordctl host list`",
+    Rejection.STALE_PROPOSAL: "the proposal has changed since; look at it as it is now, and answer",
     Rejection.NOTHING_TO_DO: "it is so already; nothing was changed",
 }

@@ -1,12 +1,67 @@
 """Cluster-wide settings. They enter the log once (`ClusterConfigured`), so that replay uses the
 same."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
 import msgspec
 
 from coord.model.canonical import canonical
 
 LONGEST_MS = 1_000_000_000
 """No duration is longer (11 days), so that sums of them never leave 64 bits."""
+
+
+class QuarantineSettings(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How hosts leave the fleet on evidence and come back. (`core/quarantine.py`.)
+
+    Without a person's approval at most `share_permille` of the fleet and `domain_share_permille` of
+    any one failure domain may be in quarantine, but always `free_hosts` of either.
+    """
+
+    share_permille: int = 100
+    domain_share_permille: int = 500
+    free_hosts: int = 2
+    evidence_ms: int = 3_600_000
+    """After which evidence is too old to be acted upon: a proposal of that age lapses."""
+    drain_ms: int = 600_000
+    """By when what runs on a quarantined host is moved, if no checkpoint allows it before."""
+    test_ms: int = 900_000
+    """By when its agent must have told how the test of an empty host went."""
+    probation_ms: int = 600_000
+    """Limited work after a passed test; twice as long for each earlier quarantine remembered."""
+    probation_tasks: int = 1
+    """Tasks that a host on probation may have at once."""
+    memory_ms: int = 604_800_000
+    """For how long a quarantine counts against a host."""
+    repair_at: int = 3
+    """The how-manieth remembered quarantine sends a host to repair without a test."""
+
+    def __post_init__(self) -> None:
+        canonical(self)
+
+
+class SilenceSettings(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Mass silence of one failure domain: at least `breaker_min_hosts` and more than
+    `share_permille` of its hosts. They are lost together after another `grace_ms`."""
+
+    share_permille: int = 500
+    grace_ms: int = 30_000
+
+    def __post_init__(self) -> None:
+        canonical(self)
+
+
+class Policy(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Settings of single concerns: `Settings` itself has no room for more (`canonical`)."""
+
+    quarantine: QuarantineSettings = QuarantineSettings()
+    silence: SilenceSettings = SilenceSettings()
+
+    def __post_init__(self) -> None:
+        canonical(self)
 
 
 class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -40,6 +95,7 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     """Clients whose outcomes are remembered; the one idle for longest is forgotten first."""
     finished_jobs_kept: int = 1_000
     """Ended jobs that stay visible; the one that ended first is forgotten first."""
+    policy: Policy = Policy()
 
     def __post_init__(self) -> None:
         canonical(self)
@@ -47,8 +103,7 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     def problems(self) -> list[str]:
         """What is wrong with these settings, as sentences; empty when they may be used."""
         found = []
-        for name in self.__struct_fields__:
-            value = getattr(self, name)
+        for name, value in numbers_of(self):
             if value < 1:
                 found.append(f"{name} is {value}; it must be at least 1")
             if value > LONGEST_MS:
@@ -59,3 +114,31 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
                 f"{self.lease_ms} must grow in this order"
             )
         return found
+
+
+def numbers_of(settings: msgspec.Struct, within: str = "") -> Iterator[tuple[str, int]]:
+    """Every single setting by its path, such as `policy.silence.grace_ms`, with its value."""
+    for name in settings.__struct_fields__:
+        value: Any = getattr(settings, name)
+        if isinstance(value, msgspec.Struct):
+            yield from numbers_of(value, f"{within}{name}.")
+        else:
+            yield f"{within}{name}", value
+
+
+def with_numbers(settings: Any, numbers: dict[str, int]) -> Any:
+    """The settings with some replaced, given by their paths. Raises KeyError for an unknown one."""
+    below: dict[str, dict[str, int]] = {}
+    plain: dict[str, Any] = {}
+    for path, value in numbers.items():
+        name, dot, rest = path.partition(".")
+        known = name in settings.__struct_fields__
+        if not known or bool(dot) != isinstance(getattr(settings, name), msgspec.Struct):
+            raise KeyError(path)
+        if dot:
+            below.setdefault(name, {})[rest] = value
+        else:
+            plain[name] = value
+    for name, inside in below.items():
+        plain[name] = with_numbers(getattr(settings, name), inside)
+    return msgspec.structs.replace(settings, **plain)
