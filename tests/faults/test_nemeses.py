@@ -12,7 +12,7 @@ import pytest
 from jepsen_lite.history.journal import HistoryWriter, read_history
 from jepsen_lite.nemeses.catalogue import NEMESES, NONE, chosen
 from jepsen_lite.nemeses.conductor import Conductor
-from jepsen_lite.nemeses.port import NEEDS, Misfortune, Nemesis
+from jepsen_lite.nemeses.port import NEEDS, Misfortune, Nemesis, nothing
 
 LASTING = {"damage"}
 """What it does stays done."""
@@ -199,6 +199,42 @@ def test_an_unknown_nemesis_is_refused_with_those_that_there_are() -> None:
     assert [one.name for one in chosen("slow+kill-leader+slow")] == ["slow", "kill-leader"]
     with pytest.raises(ValueError, match=r"no nemesis 'kil'; there are none, kill-leader"):
         chosen("kil")
+
+
+@pytest.mark.parametrize("hangs", ["begin", "end"])
+async def test_what_hangs_holds_up_nobody_elses_end(tmp_path: Path, hangs: str) -> None:
+    """Each misfortune is ended by its time, whatever another one is at."""
+    history = HistoryWriter(tmp_path / "history.jsonl", {"seed": 1})
+    stopping, began, hanging, ended = (asyncio.Event() for _ in range(4))
+
+    async def hang() -> None:
+        hanging.set()
+        await ended.wait()
+
+    async def draw_hanging(of: Any, rng: random.Random) -> Misfortune:
+        await began.wait()
+        acts = {"begin": nothing, "end": nothing, hangs: hang}
+        return Misfortune("hangs", ("s1",), 0.0, acts["begin"], acts["end"])
+
+    async def draw_other(of: Any, rng: random.Random) -> Misfortune:
+        async def begin() -> None:
+            began.set()
+
+        async def end() -> None:
+            if hanging.is_set():
+                ended.set()
+                stopping.set()
+
+        return Misfortune("other", ("s2",), 0.1, begin, end)
+
+    nemeses = [
+        Nemesis("hanging", "Hangs.", draw_hanging, gap_s=0.001),
+        Nemesis("other", "Is ended.", draw_other, gap_s=0.001),
+    ]
+    cluster: Any = FakeCluster()
+    await asyncio.wait_for(Conductor(cluster, history, nemeses, 1).run(stopping), 30)
+    history.close()
+    assert all(fault.ended_ns for fault in history.faults)
 
 
 async def test_the_conductor_ends_what_is_under_way(tmp_path: Path) -> None:

@@ -11,6 +11,9 @@ from jepsen_lite.cluster.cluster import Cluster
 from jepsen_lite.history.journal import HistoryWriter
 from jepsen_lite.nemeses.port import Misfortune, Nemesis
 
+TURN_S = 1.0
+"""A beginning or an end that takes longer, or hangs, holds up no other's end."""
+
 
 class Conductor:
     """Draws from the seed and a nemesis's name: one nemesis more shifts no other's draws."""
@@ -23,8 +26,8 @@ class Conductor:
         self._nemeses = tuple(nemeses)
         self._seed = seed
         self._acting = asyncio.Lock()
-        """Two misfortunes overlap, but their beginnings and ends do not: each finds the processes
-        as it expects them."""
+        """Two misfortunes overlap, but their beginnings and ends do not as a rule: each finds the
+        processes as it expects them. An end waits TURN_S for its turn and no longer."""
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Until `stopping` is set; then every misfortune under way is ended."""
@@ -48,9 +51,21 @@ class Conductor:
                 await misfortune.begin()
             await _passes(stopping, misfortune.lasts_s)
         finally:
-            async with self._acting:
-                await misfortune.end()
+            await self._end(misfortune)
             self._history.fault_ended(fault)
+
+    async def _end(self, misfortune: Misfortune) -> None:
+        its_turn = True
+        try:
+            async with asyncio.timeout(TURN_S):
+                await self._acting.acquire()
+        except TimeoutError:
+            its_turn = False
+        try:
+            await misfortune.end()
+        finally:
+            if its_turn:
+                self._acting.release()
 
 
 async def _passes(stopping: asyncio.Event, seconds: float) -> bool:
