@@ -23,6 +23,8 @@ from coord.cli.wording import (
 from coord.model import decisions as d
 from coord.model import events as e
 from coord.model.entities import QueueReason
+from coord.model.faults import fault_of
+from coord.model.health import HealthOutcome
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -130,6 +132,38 @@ def _shard(event: e.ShardSaved) -> Said:
     return _report(event, f"step {event.step}, {event.shard}, {size_text(event.size_bytes)}")
 
 
+def _queue_configured(event: e.QueueConfigured) -> Said:
+    quota = count_text(event.spec.quota, "device")
+    return Said(event.spec.name, f"quota {quota}, {_by(event.actor, event.reason)}")
+
+
+def _fault(event: e.DeviceFaultSeen) -> Said:
+    fault = fault_of(event.kind, event.code, event.text)
+    code = f" {event.code}" if event.code else ""
+    device = f" of {event.device}" if event.device else ""
+    recovery = fault.recovery.replace("_", " ")
+    text = f"{event.kind}{code}{device}: {fault.name} ({fault.fault_class}, {recovery})"
+    return Said(event.host, text, hosts=(event.host,))
+
+
+def _timed_out(event: e.CollectiveTimedOut) -> Said:
+    what = f"{event.op or 'a collective'}{f' of {event.group}' if event.group else ''}"
+    missing = f", without {listed([f'rank {rank}' for rank in event.missing])}"
+    said = f"{what} timed out{missing if event.missing else ''}"
+    if event.host:
+        return _report(event, said)
+    by = _by(event.actor, "")
+    return Said(event.task, f"{said}, {by}", job_of_task(event.task), tasks=(event.task,))
+
+
+def _health(event: e.HealthChecked) -> Said:
+    how = event.outcome.replace("_", " ")
+    if event.outcome == HealthOutcome.FAILED:
+        how += f" with exit code {event.exit_code}"
+    occasion = event.occasion.replace("_", " ")
+    return Said(event.host, f"{event.check} {how}, {occasion}", hosts=(event.host,))
+
+
 EVENTS: dict[type[e.Event], Callable[[Any], Said]] = {
     e.ClusterConfigured: _configured,
     e.LeaderElected: lambda event: Said(f"node {event.node}", f"term {event.term}"),
@@ -176,6 +210,8 @@ EVENTS: dict[type[e.Event], Callable[[Any], Said]] = {
         f"to {count_text(event.replicas, 'replica')}, {_by(event.actor, event.reason)}",
         event.job,
     ),
+    e.QueueConfigured: _queue_configured,
+    e.QueueRemoved: lambda event: Said(event.queue, _by(event.actor, event.reason)),
     e.TaskStarted: lambda event: _report(event, f"pid {event.pid}"),
     e.LaunchFailed: lambda event: _report(event, telling_line(event.error)),
     e.TaskExited: _exited,
@@ -184,6 +220,9 @@ EVENTS: dict[type[e.Event], Callable[[Any], Said]] = {
     e.ProgressReported: lambda event: _report(event, f"step {event.step}"),
     e.CheckpointBegun: lambda event: _report(event, f"step {event.step} into {event.path}"),
     e.ShardSaved: _shard,
+    e.DeviceFaultSeen: _fault,
+    e.CollectiveTimedOut: _timed_out,
+    e.HealthChecked: _health,
 }
 
 
@@ -316,6 +355,7 @@ DECISIONS: dict[type[d.Decision], Callable[[Any], Said]] = {
     d.QuarantineProposed: _proposed,
     d.QuarantineDropped: lambda it: _host(it, it.why),
     d.HostTesting: _host,
+    d.HostReleased: lambda it: _host(it, "nothing is held against it" if it.clean else ""),
     d.HostOutForRepair: lambda it: _host(it, it.reason),
     d.DomainHeard: lambda it: _domain(
         it, f"still silent: {listed(it.silent)}" if it.silent else "", it.silent
@@ -355,10 +395,27 @@ DECISIONS: dict[type[d.Decision], Callable[[Any], Said]] = {
     d.JobResized: lambda it: Said(
         f"{it.job}/{it.role}", f"to {count_text(it.replicas, 'replica')}", it.job
     ),
+    d.GangPreempted: lambda it: _gang(
+        it, f"gives way to {it.by}, {clock_text(it.notice_ms)} of notice"
+    ),
+    d.RoomReserved: lambda it: _gang(
+        it, f"next to start: what it can use on {count_text(it.hosts, 'host')} is kept for it"
+    ),
     d.CheckpointCommitted: lambda it: _gang(it, f"step {it.step} in {it.path}"),
     d.IncidentOpened: _opened,
     d.CauseRevised: _opened,
     d.IncidentClosed: _closed,
+    d.SlowRankSuspected: lambda it: _gang(
+        it,
+        f"{it.task} takes {it.pace_us // 1000} ms for a step, {it.usual_us // 1000} are usual",
+        (it.host,),
+        (it.task,),
+    ),
+    d.HostBlamed: lambda it: _host(
+        it,
+        f"first in {it.first} of {count_text(it.incidents, 'incident')} of "
+        f"{count_text(it.jobs, 'job')}; by chance once in {it.one_in}",
+    ),
 }
 
 TIMED: dict[type[d.Decision], Callable[[Any, int], Said]] = {

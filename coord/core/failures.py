@@ -16,7 +16,7 @@ _SIGNALS = {
     8: "SIGFPE", 9: "SIGKILL", 10: "SIGUSR1", 11: "SIGSEGV", 12: "SIGUSR2", 13: "SIGPIPE",
     14: "SIGALRM", 15: "SIGTERM", 24: "SIGXCPU", 25: "SIGXFSZ", 31: "SIGSYS",
 }  # fmt: skip
-_FROM_OUTSIDE = (1, 2, 3, 9, 15)
+FROM_OUTSIDE = (1, 2, 3, 9, 15)
 """Signals that a program does not get by its own fault: somebody or something sent them."""
 
 FREE_CAUSES = (FailureCause.PREEMPTION, FailureCause.DRAIN, FailureCause.RESIZE)
@@ -51,7 +51,7 @@ def classify_exit(event: TaskExited, preempted: bool) -> Verdict:
         return Verdict(FailureCause.USER, detail)
     if not event.observed:
         return Verdict(FailureCause.UNKNOWN, detail)
-    if event.signal in _FROM_OUTSIDE:
+    if event.signal in FROM_OUTSIDE:
         return Verdict(FailureCause.INFRASTRUCTURE, detail)
     if event.exit_code == DO_NOT_RESTART and not event.signal:
         return Verdict(FailureCause.USER, detail, final=True)

@@ -20,7 +20,14 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from coord.core import failures, fleet
-from coord.core.attribution import revise_cause
+from coord.core.attribution import (
+    CONSEQUENCE,
+    VAGUE,
+    Finding,
+    begin_burst,
+    conclude,
+    revise_cause,
+)
 from coord.core.ending import gang_ended
 from coord.core.incidents import (
     close_incident,
@@ -77,17 +84,27 @@ def fail_gang(
     last_sign_ms: int,
     why: str,
     *,
-    final: bool = False,
     grace_ms: int = -1,
 ) -> None:
+    """Evidence against the current generation that leaves no doubt. `grace_ms` caps the role's
+    own."""
+    found = Finding(cause, subject, detail)
+    weigh_against(step, key, found, last_sign_ms, why, grace_ms=grace_ms)
+
+
+def weigh_against(
+    step: Step, key: str, found: Finding, last_sign_ms: int, why: str, *, grace_ms: int = -1
+) -> None:
     """Evidence against the current generation. The first stops it; later evidence may still say
-    who was to blame. `grace_ms` caps the role's own."""
+    who was to blame (`attribution.py`)."""
     gang = step.state.gangs[key]
     if gang.phase not in ACTIVE or gang.succeeded == gang.size:
-        revise_cause(step, gang, cause, subject, detail, why)
+        revise_cause(step, gang, found, why)
         return
+    cause, subject, detail = found.cause, found.subject, found.detail
     policy = step.state.jobs[gang.job].spec.restart
     gang, opened = open_incident(step, gang, cause, subject, detail, last_sign_ms, why)
+    gang = begin_burst(step, gang, found)
     barren = gang.barren
     if gang.step > gang.best_step:
         barren = 0
@@ -95,7 +112,7 @@ def fail_gang(
         barren += 1
     chance = failures.next_try(policy, gang, cause, barren)
     reason, because = chance.reason, chance.detail
-    if final:
+    if found.final:
         reason, because = FailureReason.DO_NOT_RESTART, detail
     gang = replace(
         failures.count_restart(gang, cause),
@@ -178,6 +195,7 @@ def settle(step: Step, key: str, why: str = "") -> None:
     elif gang.phase in ACTIVE and gang.succeeded == gang.size:
         _end(step, replace(gang, stop_final="succeed"), why)
     elif gang.phase == GangPhase.STOPPING:
+        gang = conclude(step, gang, why)
         incident_stopped(step, gang)
         if gang.stop_final:
             _end(step, gang, why)
@@ -282,9 +300,8 @@ def task_gone(step: Step, task: Task) -> None:
         if gang.phase in ACTIVE and task.status in _GIVEN_WORK:
             state.put_gang(fleet.hold_place(step, gang, task))
             step.scheduling = True
-            detail = "reaped without an exit"
-            why = FailureCause.UNKNOWN
-            fail_gang(step, gang.key, why, task.key, detail, step.now_ms, step.cause)
+            found = Finding(FailureCause.UNKNOWN, task.key, "reaped without an exit", VAGUE)
+            weigh_against(step, gang.key, found, step.now_ms, step.cause)
             return
         if gang.phase == GangPhase.STOPPING and not gang.stop_final:
             gang = fleet.hold_place(step, gang, task)
@@ -346,11 +363,14 @@ def task_abandoned(step: Step, task: Task) -> None:
     settle(step, gang.key, cause)
 
 
-def tasks_lost(step: Step, host: Host, cause: FailureCause, why: str) -> None:
-    """Everything on a lost host. All rows first, then each gang once."""
+def tasks_lost(
+    step: Step, hosts: tuple[Host, ...], cause: FailureCause, subject: str, detail: str, why: str
+) -> None:
+    """Everything on lost hosts. All rows first, then each gang once."""
     state = step.state
     unfinished: dict[str, bool] = {}
-    for key in host.tasks:
+    last_seen_ms: dict[str, int] = {}
+    for key in [key for host in hosts for key in host.tasks]:
         task = state.tasks[key]
         state.tasks.put(key, replace(task, status=TaskStatus.LOST))
         gang = state.gangs.get(task.gang)
@@ -361,10 +381,11 @@ def tasks_lost(step: Step, host: Host, cause: FailureCause, why: str) -> None:
             gang = replace(gang, awaits_fence=(*gang.awaits_fence, key))
         state.put_gang(gang)
         unfinished[gang.key] = unfinished.get(gang.key, False) or not task.succeeded
-    last_seen_ms = state.last_seen_ms[host.slot]
+        seen_ms = state.last_seen_ms[state.hosts[task.host].slot]
+        last_seen_ms[gang.key] = min(seen_ms, last_seen_ms.get(gang.key, seen_ms))
     for gang_key in sorted(unfinished):
         if unfinished[gang_key]:
-            fail_gang(step, gang_key, cause, host.host, "host lost", last_seen_ms, why)
+            fail_gang(step, gang_key, cause, subject, detail, last_seen_ms[gang_key], why)
         settle(step, gang_key, why)
 
 
@@ -455,8 +476,9 @@ def _look_for_hang(step: Step, gang: Gang) -> None:
         HangDetected((step.cause,), gang.job, gang.key, gang.generation, silent_ms, slowest)
     )
     detail = f"no step finished for {silent_ms} ms"
-    why = FailureCause.UNKNOWN
-    fail_gang(step, gang.key, why, slowest[0], detail, gang.progress_ms, cause)
+    weight = VAGUE if len(slowest) == 1 < len(running) else CONSEQUENCE
+    found = Finding(FailureCause.UNKNOWN, slowest[0], detail, weight)
+    weigh_against(step, gang.key, found, gang.progress_ms, cause)
 
 
 def _without(gang: Gang, key: str) -> Gang:

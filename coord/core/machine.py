@@ -17,7 +17,16 @@ import hashlib
 
 import msgspec
 
-from coord.core import checkpoints, cluster, hosts, jobs, quarantine_course, tasks, topology
+from coord.core import (
+    checkpoints,
+    cluster,
+    evidence,
+    hosts,
+    jobs,
+    quarantine_course,
+    tasks,
+    topology,
+)
 from coord.core.requests import earlier_outcome, remember
 from coord.core.scheduling import schedule
 from coord.core.state import State
@@ -28,7 +37,7 @@ from coord.model.entry import Batch, Entry, Recorded
 from coord.model.events import EVENT_TYPES, ClockAdvanced, ClusterConfigured, LeaderElected
 from coord.model.rejections import Rejection
 
-FAMILIES = (checkpoints, cluster, hosts, jobs, quarantine_course, tasks, topology)
+FAMILIES = (checkpoints, cluster, evidence, hosts, jobs, quarantine_course, tasks, topology)
 _without_handler = [event.__name__ for event in EVENT_TYPES if event not in HANDLERS]
 if _without_handler:
     raise TypeError(f"events without a handler in core/: {', '.join(_without_handler)}")

@@ -15,18 +15,22 @@ from coord.core.timers import Timers
 from coord.model.entities import (
     ENDED_GANG,
     FINISHED_JOB,
+    Attribution,
     Checkpoint,
     Gang,
     GangPhase,
     Host,
+    HostEvidence,
     HostStatus,
     Incident,
     Job,
     Maintenance,
     Quarantine,
+    Queue,
     RequestLog,
     Silence,
     Task,
+    Typical,
 )
 from coord.model.place import Located, Switch
 from coord.model.settings import Settings
@@ -86,11 +90,15 @@ TABLES: dict[str, type[Any]] = {
     "checkpoints": Checkpoint,
     "incidents": Incident,
     "requests": RequestLog,
+    "evidence": HostEvidence,
+    "attributions": Attribution,
     "topology": Located,
     "switches": Switch,
+    "queues": Queue,
     "quarantines": Quarantine,
     "silences": Silence,
     "maintenances": Maintenance,
+    "typical": Typical,
 }
 _ALWAYS_STATED = ("hosts", "jobs", "gangs", "tasks", "checkpoints", "incidents", "requests")
 """A table that came later is left out while it is empty, so that old states keep their digest."""
@@ -117,15 +125,22 @@ class State:
         self.checkpoints: Table[Checkpoint] = Table()
         self.incidents: Table[Incident] = Table()
         self.requests: Table[RequestLog] = Table()
+        self.evidence: Table[HostEvidence] = Table()
+        """By host."""
+        self.attributions: Table[Attribution] = Table()
+        """By number of the incident; the newest ones."""
         self.topology: Table[Located] = Table()
         """By host: what was imported of it, whether it has registered or not."""
         self.switches: Table[Switch] = Table()
+        self.queues: Table[Queue] = Table()
         self.quarantines: Table[Quarantine] = Table()
         """By host: on its way out of the fleet and back, or remembered to have been."""
         self.silences: Table[Silence] = Table()
         """By `level:domain`."""
         self.maintenances: Table[Maintenance] = Table()
         """By number."""
+        self.typical: Table[Typical] = Table()
+        """Under TYPICAL: which shapes of jobs were seen."""
         self.last_seen_ms: list[int] = []
         """By slot: log time at which the host was last heard."""
         # Derived from here on.
@@ -136,11 +151,15 @@ class State:
         """Slots whose next heartbeat changes the host's row."""
         self.waiting: dict[str, None] = {}
         """Gangs that want a place."""
+        self.claiming: dict[str, None] = {}
+        """Gangs that their queues are charged with."""
         self.finished: dict[str, None] = {}
         """Ended jobs, in the order of their end."""
         self.checkpoints_by_gang: dict[str, tuple[str, ...]] = {}
-        self.rooms: dict[str, Any] = {}
-        """What tasks leave free on a host (`placement.Room`), as long as its row stands."""
+        self.rooms: Any = None
+        """What tasks leave free on hosts (`placement.Rooms`), but for those of `moved`."""
+        self.moved: dict[str, None] = {}
+        """Hosts whose rows changed since their rooms were counted."""
         self.timers = Timers()
 
     def table(self, name: str) -> Table[Any]:
@@ -158,16 +177,17 @@ class State:
         copy.live_incarnations = list(self.live_incarnations)
         copy.attentive = {}
         copy.waiting = dict(self.waiting)
+        copy.claiming = dict(self.claiming)
         copy.finished = dict(self.finished)
         copy.checkpoints_by_gang = dict(self.checkpoints_by_gang)
-        copy.rooms = {}
+        copy.rooms, copy.moved = None, {}
         copy.timers = Timers()
         return copy
 
     def put_host(self, host: Host) -> None:
         """Store the row and keep what is derived from it right."""
         self.hosts.put(host.host, host)
-        self.rooms.pop(host.host, None)
+        self.moved[host.host] = None
         live = host.status in LIVE_HOST
         self.live_incarnations[host.slot] = host.incarnation if live else 0
         if live and (host.status == HostStatus.SUSPECT or host.extensions):
@@ -182,6 +202,10 @@ class State:
             self.waiting[gang.key] = None
         else:
             self.waiting.pop(gang.key, None)
+        if gang.claim:
+            self.claiming[gang.key] = None
+        else:
+            self.claiming.pop(gang.key, None)
 
     def put_job(self, job: Job) -> None:
         self.jobs.put(job.name, job)
@@ -302,3 +326,13 @@ def _derive(state: State) -> None:
             state.timers.arm("gang", gang.key, state.meta.now_ms)
     for key in state.tasks:
         state.timers.arm("task", key, state.meta.now_ms)
+    for name in state.quarantines:
+        state.timers.arm("quarantine", name, state.meta.now_ms)
+    for host in by_slot:
+        if host.move_by_ms:
+            state.timers.arm("moves", host.host, state.meta.now_ms)
+    for key in state.silences:
+        state.timers.arm("silence", key, state.meta.now_ms)
+    for key, maintenance in state.maintenances.items():
+        if not maintenance.ending:
+            state.timers.arm("maintenance", key, state.meta.now_ms)

@@ -16,13 +16,14 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from coord.core import failures, gangs
+from coord.core import attribution, gangs
 from coord.core.incidents import close_incident
 from coord.core.state import LIVE_HOST
 from coord.core.step import Step, on
 from coord.model.entities import FailureCause, Gang, HostStatus, Task, TaskStatus
 from coord.model.events import (
     CheckpointBegun,
+    CollectiveTimedOut,
     LaunchFailed,
     ProgressReported,
     ShardSaved,
@@ -34,7 +35,13 @@ from coord.model.events import (
 from coord.model.rejections import Rejection
 
 TaskReport = (
-    TaskStarted | LaunchFailed | TaskExited | ProgressReported | CheckpointBegun | ShardSaved
+    TaskStarted
+    | LaunchFailed
+    | TaskExited
+    | ProgressReported
+    | CheckpointBegun
+    | ShardSaved
+    | CollectiveTimedOut
 )
 """What only counts for a task of the current generation."""
 
@@ -109,6 +116,7 @@ def _exited(step: Step, event: TaskExited) -> Rejection | None:
     exited = replace(task, exit_code=event.exit_code, exit_signal=event.signal, succeeded=succeeded)
     gangs.exit_task(step, exited, TaskStatus.EXITED)
     if task.status == TaskStatus.STOPPING and (succeeded or event.expected):
+        attribution.note_ended(step, step.state.gangs[gang.key], task, event)
         return None
     if succeeded:
         gang = step.state.gangs[gang.key]
@@ -117,17 +125,8 @@ def _exited(step: Step, event: TaskExited) -> Rejection | None:
         step.state.timers.arm("gang", gang.key, step.now_ms)
         return None
     preempted = bool(step.state.hosts[event.host].drain_deadline_ms)
-    verdict = failures.classify_exit(event, preempted)
-    gangs.fail_gang(
-        step,
-        gang.key,
-        verdict.cause,
-        task.key,
-        verdict.detail,
-        step.now_ms,
-        step.cause,
-        final=verdict.final,
-    )
+    found_out = attribution.read_exit(step, task, event, preempted)
+    gangs.weigh_against(step, gang.key, found_out, step.now_ms, step.cause)
     return None
 
 

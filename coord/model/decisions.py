@@ -144,6 +144,13 @@ class HostOutForRepair(Decision, frozen=True):
     reason: str
 
 
+class HostReleased(Decision, frozen=True):
+    """An operator ended the quarantine. `clean`: nothing is held against the host any more."""
+
+    host: str
+    clean: bool = False
+
+
 class DomainSilent(Decision, frozen=True):
     """So much of one failure domain fell silent that this is one incident of the domain: none of
     its hosts is judged by itself."""
@@ -353,6 +360,31 @@ class JobResized(Decision, frozen=True):
     replicas: int
 
 
+class GangPreempted(Decision, frozen=True):
+    """The gang must give its place to another, `by`, and has `notice_ms` to save its work.
+
+    `lost_ms` are the device-milliseconds since its newest checkpoint, or since its start.
+    """
+
+    job: str
+    gang: str
+    generation: int
+    by: str
+    queue: str
+    """Of the one it gives way to."""
+    notice_ms: int
+    lost_ms: int
+
+
+class RoomReserved(Decision, frozen=True):
+    """The gang is the first that lacks room: none of what it could use goes to one behind it."""
+
+    job: str
+    gang: str
+    hosts: int
+    """On so many hosts."""
+
+
 class CheckpointCommitted(Decision, frozen=True):
     """Every shard of this step is durable; restarts begin here."""
 
@@ -472,6 +504,8 @@ AnyDecision = (
     | JobFailed
     | JobCancelled
     | JobResized
+    | GangPreempted
+    | RoomReserved
     | CheckpointCommitted
     | IncidentOpened
     | CauseRevised
@@ -481,6 +515,7 @@ AnyDecision = (
     | HostTesting
     | HostOnProbation
     | HostOutForRepair
+    | HostReleased
     | DomainSilent
     | DomainHeard
     | DomainLost

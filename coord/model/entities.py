@@ -7,7 +7,8 @@ import enum
 import msgspec
 
 from coord.model.place import NOWHERE, Located, Place, Rail
-from coord.model.spec import JobSpec
+from coord.model.queue import QueueSpec
+from coord.model.spec import JobSpec, Resources
 
 
 class HostStatus(enum.StrEnum):
@@ -117,6 +118,22 @@ class QueueReason(enum.StrEnum):
     FENCING = "fencing"
     """An exclusive task's old host is not fenced yet."""
     BACKOFF = "backoff"
+    DEVICE_TYPE = "device_type"
+    """No host has devices of the types that will do."""
+    RAILS = "rails"
+    """No host is on so many rails."""
+    APART = "apart"
+    """Where there is room, somebody is who keeps it away, or whom it keeps away from."""
+    NEAR = "near"
+    """Not where the role is that it must stand near."""
+    TOPOLOGY = "topology"
+    """There is room, but not within one domain, or not spread as asked."""
+    QUOTA = "quota"
+    """Its queue uses all that it may."""
+    PREEMPTING = "preempting"
+    """Others are stopping to make room for it."""
+    RESERVED = "reserved"
+    """There is room, but a gang before it in the queue is waiting for that."""
 
 
 class Host(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -167,6 +184,7 @@ class Host(msgspec.Struct, frozen=True, omit_defaults=True):
     """Log time by when what runs there is to have moved; each gang does at its next checkpoint. 0:
     nothing is to move, or all has been told to."""
     move_reason: str = ""
+    move_cause: str = ""
     probation: int = 0
     """On probation, how many tasks it may have at once; 0: as many as it has room for."""
     test: int = 0
@@ -215,6 +233,53 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
     exit_code: int = 0
     exit_signal: int = 0
     succeeded: bool = False
+    paced_steps: int = 0
+    """Steps since the gang's pace was last judged, and the time they took."""
+    paced_us: int = 0
+
+
+class Burst(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Of the failures that ended a generation, the one taken for the first (`core/attribution.py`),
+    and how many others there were."""
+
+    weight: int
+    """The lower, the likelier it is the root."""
+    subject: str
+    host: str = ""
+    """Where it happened; empty where that cannot be said."""
+    rank: int = -1
+    at_ms: int = 0
+    """When, by its host's clock; 0: not known."""
+    complaints: int = 0
+    """Tasks that ended because they waited for another one in vain."""
+    silent: int = 0
+    """Tasks that were ended by us and had said nothing."""
+    silent_task: str = ""
+    """The first of those."""
+    missing: tuple[int, ...] = ()
+    """Ranks known not to have joined a collective operation."""
+
+
+NO_BURST = Burst(99, "")
+
+
+class Pacing(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How fast a gang progresses (`core/pace.py`)."""
+
+    generation: int = 0
+    advanced_ms: int = 0
+    """Log time at which a task first finished its furthest step."""
+    intervals_ms: tuple[int, ...] = ()
+    """Between such times, the newest last."""
+    judged_step: int = -1
+    judged_ms: int = 0
+    slow: tuple[int, ...] = ()
+    """Ranks that were slow when last looked at, ascending."""
+    slow_times: tuple[int, ...] = ()
+    """How many times in a row each of them was."""
+
+
+NO_PACING = Pacing()
 
 
 class Gang(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -275,6 +340,18 @@ class Gang(msgspec.Struct, frozen=True, omit_defaults=True):
     """The open incident, 0 when there is none."""
     submitted: int = 0
     """Log index at which its job was submitted: its place in the queue."""
+    burst: Burst = NO_BURST
+    """Of the generation that its open incident ended."""
+    pacing: Pacing = NO_PACING
+    claim: int = 0
+    """Replicas that its queue is charged with: those of its generation until it ends, those it is
+    to return to while its places are kept, those that others are being stopped for."""
+    victims: tuple[str, ...] = ()
+    """Gangs that are stopping to make room for it."""
+    yields_to: str = ""
+    """While stopping: the gang that gets its place."""
+    reserving: bool = False
+    """It is the first that lacks room, and nothing that it could use goes to one behind it."""
 
 
 class Job(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -297,6 +374,19 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     ended_ms: int = 0
     ended: int = 0
     """Log index at which it ended; 0 while it has not."""
+
+
+class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A queue as it is configured."""
+
+    name: str
+    spec: QueueSpec
+    configured: int
+    """Log index at which it was configured last."""
+    actor: str = ""
+    reason: str = ""
+    overdrawn: int = 0
+    """What it used, in thousandths of devices, when it was configured to less than that."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -362,8 +452,12 @@ class Quarantine(msgspec.Struct, frozen=True, omit_defaults=True):
     """Log time at which the state ends by itself; 0: it does not."""
     version: int = 0
     """Of a proposal: the log index at which it was worked out."""
+    level: str = ""
+    domain: str = ""
+    quarantined: int = 0
+    """Of a proposal: how many of this domain (empty: of the fleet) were out then."""
     allowed: int = 0
-    """Hosts that might be out without approval when this one was taken out; 0: it was approved."""
+    """How many might be out without approval then; 0: this one is by a person's word."""
     actor: str = ""
     """Who asked for or approved it; empty: nobody had to."""
 
@@ -415,6 +509,65 @@ class Maintenance(msgspec.Struct, frozen=True, omit_defaults=True):
     ended_ms: int = 0
 
 
+class SeenFault(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A device's fault, as remembered of its host. `at_ms` is log time, `index` its entry."""
+
+    kind: str
+    code: int
+    device: str
+    at_ms: int
+    index: int
+    text: str = ""
+
+
+class SeenHealth(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The newest outcome of one health check. `at_ms` is log time, `index` its entry."""
+
+    check: str
+    outcome: str
+    occasion: str
+    at_ms: int
+    index: int
+    exit_code: int = 0
+    detail: str = ""
+
+
+class HostEvidence(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is known of a host's health. A repaired host starts clean (`blame.forget`)."""
+
+    host: str
+    faults: tuple[SeenFault, ...] = ()
+    """The newest ones, the newest last."""
+    health: tuple[SeenHealth, ...] = ()
+    """By name of the check."""
+    clean_since: int = 0
+    """Incidents up to this number do not count against it."""
+    blamed: int = 0
+    """The incident after which it was last blamed; 0: never since it was clean."""
+    worked_ms: int = 0
+    """Time that its tasks ran, all added up, since `worked_since_ms`."""
+    worked_before_ms: int = 0
+    """The same in the window before that."""
+    worked_since_ms: int = 0
+
+
+class Attribution(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where the failures of one generation began, among the hosts that took part in it."""
+
+    incident: int
+    job: str
+    gang: str
+    cause: FailureCause
+    at_ms: int
+    hosts: tuple[str, ...]
+    """All that had a task of it, ascending."""
+    tasks: tuple[int, ...]
+    """How many each."""
+    host: str = ""
+    """Where it began; empty where that cannot be said."""
+    rank: int = -1
+
+
 class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     """What became of a client's request."""
 
@@ -422,6 +575,28 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     index: int
     rejection: str = ""
     result: int = 0
+
+
+class Shape(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one replica takes, and how much of it was seen."""
+
+    need: Resources
+    weight: int
+
+
+TYPICAL = "typical"
+"""The key of the only row of its table."""
+
+
+class Typical(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Which shapes of replicas jobs had: the room that placement tries to leave is for these."""
+
+    seen: tuple[Shape, ...] = ()
+    """Bounded; by weight descending, then by what they need."""
+    drawn: tuple[Shape, ...] = ()
+    """The heaviest of them when they were last looked at: what placement goes by."""
+    since: int = 0
+    """Submitted roles since then."""
 
 
 class RequestLog(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -11,6 +11,7 @@ import msgspec
 from coord.model.canonical import canonical
 from coord.model.health import CheckOccasion, HealthOutcome
 from coord.model.place import NOWHERE, Located, Place, Rail, Switch
+from coord.model.queue import QueueSpec
 from coord.model.settings import Settings
 from coord.model.spec import JobSpec
 
@@ -196,8 +197,8 @@ class MaintenanceRequested(Event, frozen=True):
     """An operator wants each host of a domain out in turn, at most `limit` at a time.
 
     `level` is one of `place.LEVELS` or `switch`; `domain` its path, or the end of it where that is
-    enough to tell. `within_ms` is what each host is given to drain, as in DrainRequested. `safe`: no
-    host goes out as long as a running gang would then find no place.
+    enough to tell. `within_ms` is what each host is given to drain, as in DrainRequested. `safe`:
+    no host goes out as long as a running gang would then find no place.
     """
 
     level: str
@@ -242,6 +243,25 @@ class JobResizeRequested(Event, frozen=True):
     role: str
     replicas: int
     actor: str
+    reason: str = ""
+
+
+# Queues
+
+
+class QueueConfigured(Event, frozen=True):
+    """An operator said what a queue is; it replaces what was said of it before."""
+
+    spec: QueueSpec
+    actor: str = ""
+    reason: str = ""
+
+
+class QueueRemoved(Event, frozen=True):
+    """An operator took a queue away that no job needs any more."""
+
+    queue: str
+    actor: str = ""
     reason: str = ""
 
 
@@ -409,6 +429,8 @@ AnyEvent = (
     | JobSubmitted
     | JobCancelRequested
     | JobResizeRequested
+    | QueueConfigured
+    | QueueRemoved
     | TaskStarted
     | LaunchFailed
     | TaskExited

@@ -54,11 +54,40 @@ class SilenceSettings(msgspec.Struct, frozen=True, omit_defaults=True):
         canonical(self)
 
 
+class EvidenceSettings(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How failures are traced to ranks, programs and hosts. (`core/attribution.py`, `blame.py`.)
+
+    A host is blamed when it was where failures began at least `blame_least` times and by chance,
+    with as many hosts as were looked at, that would happen to one fleet in `blame_one_in`.
+    """
+
+    fault_window_ms: int = 60_000
+    """Between a device's fault and an exit on its host that it explains."""
+    on_fault: int = 2
+    """After a device's fault that needs a reset or more: 1 tell, 2 quarantine the host."""
+    on_blame: int = 1
+    """When a host is blamed: 1 tell, 2 quarantine it."""
+    blame_least: int = 3
+    blame_one_in: int = 20
+    memory_ms: int = 604_800_000
+    """For how long an incident counts."""
+    slow_permille: int = 1_200
+    """A rank is slow that takes so much of its gang's median time for a step..."""
+    slow_steps: int = 32
+    """...over so many steps..."""
+    slow_times: int = 3
+    """...and that so many times in a row."""
+
+    def __post_init__(self) -> None:
+        canonical(self)
+
+
 class Policy(msgspec.Struct, frozen=True, omit_defaults=True):
     """Settings of single concerns: `Settings` itself has no room for more (`canonical`)."""
 
     quarantine: QuarantineSettings = QuarantineSettings()
     silence: SilenceSettings = SilenceSettings()
+    evidence: EvidenceSettings = EvidenceSettings()
 
     def __post_init__(self) -> None:
         canonical(self)

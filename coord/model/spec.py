@@ -133,6 +133,9 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
     owner: str = ""
     """On whose share it runs; empty: whoever submitted it."""
     preemptible: bool = True
+    hang_floor_ms: int = 0
+    """Learn, from how its gangs progress, when one without `hang_ms` has hung, and never say so
+    before this time; 0: do not learn."""
 
     def __post_init__(self) -> None:
         canonical(self)
@@ -165,6 +168,8 @@ def spec_problems(spec: JobSpec) -> list[Problem]:
             )
         seen.setdefault(role.name, at)
         found += _role_problems(path, role)
+    if not 0 <= spec.hang_floor_ms <= LONGEST_MS:
+        found.append(Problem("hang_floor_ms", _outside(spec.hang_floor_ms)))
     for name in spec.restart.__struct_fields__:
         value = getattr(spec.restart, name)
         if not 0 <= value <= LONGEST_MS:
