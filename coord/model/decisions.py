@@ -525,5 +525,7 @@ AnyDecision = (
     | MaintenanceHostBack
     | MaintenanceStalled
     | MaintenanceEnded
+    | SlowRankSuspected
+    | HostBlamed
 )
 """For decoders, as `AnyEvent`."""

@@ -403,9 +403,9 @@ class HealthChecked(Event, frozen=True):
     incarnation: int
     check: str
     outcome: HealthOutcome
+    occasion: CheckOccasion
     exit_code: int = 0
     detail: str = ""
-    occasion: CheckOccasion = CheckOccasion.BEFORE_LAUNCH
 
 
 EVENT_TYPES: tuple[type[Event], ...] = tuple(
@@ -444,5 +444,8 @@ AnyEvent = (
     | HostReleaseRequested
     | MaintenanceRequested
     | MaintenanceCancelled
+    | DeviceFaultSeen
+    | CollectiveTimedOut
+    | HealthChecked
 )
 """For decoders: `msgspec.json.decode(line, type=AnyEvent)` picks the struct by its tag."""
