@@ -73,9 +73,21 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "node": ("model", "core", "codec", "store", "raft", "sites"),
     "api": ("model", "core", "codec", "store", "raft", "node", "sites"),
     "client": ("model", "codec", "sites"),
+    "topology": ("model",),
     "agent": ("model", "client", "sites"),
     "worker": (),
-    "cli": ("model", "core", "codec", "store", "raft", "node", "api", "client", "agent"),
+    "cli": (
+        "model",
+        "core",
+        "codec",
+        "store",
+        "raft",
+        "node",
+        "api",
+        "client",
+        "agent",
+        "topology",
+    ),
 }
 """Which layers each may import, beside itself and the version in coord/__init__.py. One exception:
 `node/server.py`, the entry point that puts a server together, also imports `api`."""

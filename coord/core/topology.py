@@ -30,11 +30,9 @@ from coord.model.place import (
     Switch,
     Uplink,
     domain,
+    is_name,
 )
 from coord.model.rejections import Rejection
-
-NAME_LIMIT = 255
-"""Characters of a name."""
 
 RAILS_LIMIT = 256
 """Of one host; so many devices may its islands name as well."""
@@ -204,25 +202,21 @@ def is_placed_right(place: Place, rails: tuple[Rail, ...]) -> bool:
     """Whether names are names and no rail is there twice, in a registration or an import."""
     names = (place.zone, place.pod, place.rack, place.nvlink)
     return (
-        all(not name or ("/" not in name and _is_name(name)) for name in names)
+        all(not name or ("/" not in name and is_name(name)) for name in names)
         and len(rails) <= RAILS_LIMIT
-        and all(_is_name(rail.rail) for rail in rails)
-        and all(not rail.switch or _is_name(rail.switch) for rail in rails)
+        and all(is_name(rail.rail) for rail in rails)
+        and all(not rail.switch or is_name(rail.switch) for rail in rails)
         and len({rail.rail: None for rail in rails}) == len(rails)
     )
 
 
-def _is_name(name: str) -> bool:
-    return 0 < len(name) <= NAME_LIMIT and name == name.strip() and min(name) >= " "
-
-
 def _problem_of_hosts(event: TopologyImported) -> Rejection | None:
     for located in event.hosts:
-        if not _is_name(located.host) or "/" in located.host:
+        if not is_name(located.host) or "/" in located.host:
             return Rejection.INVALID
         if not is_placed_right(located.place, located.rails):
             return Rejection.INVALID
-        if located.switch and not _is_name(located.switch):
+        if located.switch and not is_name(located.switch):
             return Rejection.INVALID
         devices = [number for island in located.islands for number in island.devices]
         if len(devices) > RAILS_LIMIT or any(number < 0 for number in devices):
@@ -238,7 +232,7 @@ def _problem_of_switches(state: State, event: TopologyImported) -> Rejection | N
     switches = {switch.switch: switch for switch in event.switches}
     for switch in event.switches:
         ups = {up.switch: None for up in switch.uplinks}
-        if not _is_name(switch.switch) or any(up.links < 1 for up in switch.uplinks):
+        if not is_name(switch.switch) or any(up.links < 1 for up in switch.uplinks):
             return Rejection.INVALID
         if len(ups) < len(switch.uplinks):
             return Rejection.DUPLICATE_NAME

@@ -65,6 +65,16 @@ class Located(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
             msgspec.structs.force_setattr(self, "place", NOWHERE)
 
 
+NAME_LIMIT = 255
+"""Characters of the name of a domain, switch or rail."""
+
+
+def is_name(name: str) -> bool:
+    """Whether a domain, switch or rail may be called so; names of domains and hosts have no slash
+    beside, because a domain is named by its path."""
+    return 0 < len(name) <= NAME_LIMIT and name == name.strip() and min(name) >= " "
+
+
 def domain(place: Place, host: str, level: str) -> str:
     """The host's domain at a level, as a path from the widest level on, so that `r1` of two pods is
     two racks; empty where the host has none at that level. Raises ValueError for no level."""

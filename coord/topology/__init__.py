@@ -1,0 +1,1 @@
+"""Files that tell where hosts stand, read into `Topology`: one module for each format."""
