@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from jepsen_lite.broken.breakage import Breakage
 from jepsen_lite.broken.of_core import CORE
+from jepsen_lite.broken.of_guard import GUARD
 from jepsen_lite.broken.of_machines import MACHINES
 from jepsen_lite.broken.of_servers import SERVERS
 
-ALL: tuple[Breakage, ...] = (*SERVERS, *CORE, *MACHINES)
+ALL: tuple[Breakage, ...] = (*SERVERS, *GUARD, *CORE, *MACHINES)
 BREAKAGES: dict[str, Breakage] = {one.name: one for one in ALL}
 if len(BREAKAGES) != len(ALL):
     raise ValueError("two breakages of one name")

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 from jepsen_lite.broken.breakage import Breakage, Edit
-
-
-def _without(*rules: str) -> tuple[Edit, ...]:
-    names = ", ".join(f'"{rule}"' for rule in rules)
-    old = "ALL_RULES = frozenset(RULES)"
-    return (Edit("raft/rules.py", old, f"{old} - {{{names}}}"),)
-
+from jepsen_lite.broken.of_guard import without
 
 SERVERS = (
     Breakage(
@@ -36,7 +30,7 @@ SERVERS = (
         workload="registers",
         nemesis="kill-follower",
         edits=(
-            *_without("G13"),
+            *without("G13"),
             Edit(
                 "raft/guarded_raft.py",
                 "if self.failure is not None or index <= self._state_index:",
