@@ -8,7 +8,7 @@ import aiohttp
 from aiohttp import web
 
 from coord.api import channel, cluster, events, health, hosts, jobs, logs
-from coord.api.errors import errors_as_json
+from coord.api.errors import errors_as_json, note_begun
 from coord.api.keys import NODE, ORIGINS, PEER_HTTP, OriginSource
 from coord.node.node import Node
 
@@ -23,7 +23,7 @@ def make_app(node: Node, boot: str) -> web.Application:
     )
     app[NODE] = node
     app[ORIGINS] = OriginSource(node.config.node, boot)
-    app.on_response_prepare.append(_name_servers)
+    app.on_response_prepare.extend([_name_servers, note_begun])
     for family in FAMILIES:
         app.add_routes(family.routes)
     app.cleanup_ctx.append(_peer_http)

@@ -116,9 +116,32 @@ def error_response(request: web.Request, error: ApiError) -> web.Response:
     return response
 
 
+_BEGUN: web.RequestKey[web.StreamResponse] = web.RequestKey("begun", web.StreamResponse)
+"""The answer to a request, once its head is leaving."""
+
+
+async def note_begun(request: web.Request, response: web.StreamResponse) -> None:
+    """For `on_response_prepare`."""
+    request[_BEGUN] = response
+
+
 @web.middleware
 async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Nothing leaves as HTML or as a stack trace."""
+    """Nothing leaves as HTML or as a stack trace.
+
+    An answer that has begun can no longer become an error: its connection is broken, so that nobody
+    takes the part for the whole, or an error for more of it.
+    """
+    response = await _answer_or_error(request, handler)
+    begun: web.StreamResponse | None = request.get(_BEGUN)
+    if begun is None or begun is response:
+        return response
+    if request.transport is not None:
+        request.transport.abort()
+    return begun
+
+
+async def _answer_or_error(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
     except ApiError as error:

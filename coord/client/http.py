@@ -10,6 +10,7 @@ import asyncio
 import os
 import random
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 import aiohttp
@@ -144,6 +145,8 @@ class Http:
         """
         problem = ""
         limits = aiohttp.ClientTimeout(sock_connect=CONNECT_S, sock_read=timeout_s)
+        # Beside `sock_read`, which does not count while aiohttp waits for what it cannot parse.
+        pause = partial(asyncio.timeout, timeout_s)
         for url in self._ring.round():
             size_bytes = 0
             try:
@@ -153,10 +156,13 @@ class Http:
                     if got.status != 200:
                         raise _failure(url, got.status, await got.read(), "GET")
                     self._learn_from(got)
-                    async for chunk in got.content.iter_chunked(CHUNK_BYTES):
+                    while True:
+                        async with pause():
+                            chunk = await got.content.read(CHUNK_BYTES)
+                        if not chunk:
+                            return size_bytes
                         sink(chunk)
                         size_bytes += len(chunk)
-                    return size_bytes
             except (_Answered, TimeoutError, aiohttp.ClientError, OSError) as error:
                 problem = _said(error, url)
                 if size_bytes:

@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from coord.api import exchange
 from coord.api.joining import WaitingRoom
+from coord.client import Client
+from coord.client.errors import Unavailable
 from coord.core.machine import apply
 from coord.core.state import decode_state
+from coord.model.entry import Recorded
 from coord.node.config import Intervals, Limits, Retention
 from coord.store.incident import IncidentReader
+from coord.store.ports import StorageCorrupt
 from tests.api.servers import Served, listening_socket
 from tests.node.cluster import FakeAgent, Writer, turns_until, until
 
@@ -231,6 +236,25 @@ async def test_an_export_replays_to_the_digests_it_holds(file_format: str) -> No
                 indexes.append(record.entry.index)
             assert indexes == list(range(start, 26))
             assert reader.footer is not None
+
+
+async def test_an_export_that_meets_damage_breaks_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Soon and for certain: an error in the middle of a body would be taken for more of it, and a
+    client that cannot parse it waited for ever."""
+    async with Served() as served:
+        for number in range(30):
+            await served.ask("POST", "/v1/notes", {"text": f"n{number}"}, 201)
+        store = served.nodes[1].events.store
+        whole = store.scan
+
+        def damaged(start: int, stop: int) -> Iterator[Recorded]:
+            yield from whole(start, min(stop, 20))
+            raise StorageCorrupt("entry 20: its checksum does not match")
+
+        monkeypatch.setattr(store, "scan", damaged)
+        async with asyncio.timeout(20), Client([served.urls[1]], timeout_s=5) as client:
+            with pytest.raises(Unavailable, match=r"broke off|could answer"):
+                await client.export_incident(io.BytesIO())
 
 
 async def test_reads_are_linearizable_unless_asked_otherwise() -> None:

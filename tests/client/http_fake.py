@@ -28,6 +28,8 @@ class HttpServer:
         self.requests: list[web.Request] = []
         self.cut_after_bytes = 0
         """Break an export off after so many bytes."""
+        self.garbled = False
+        """Say something else in the middle of an export, and then nothing."""
         self._runner: web.AppRunner | None = None
         self._port = 0
 
@@ -129,9 +131,14 @@ class HttpServer:
     async def _export(self, request: web.Request) -> web.StreamResponse:
         self.requests.append(request)
         response = web.StreamResponse()
-        response.content_length = 100_000
+        if not self.garbled:
+            response.content_length = 100_000
         await response.prepare(request)
         await response.write(b"x" * (self.cut_after_bytes or 100_000))
+        if self.garbled and request.transport is not None:
+            await response.drain()
+            request.transport.write(b"HTTP/1.1 503 Service Unavailable\r\n\r\n")
+            await asyncio.Event().wait()
         if self.cut_after_bytes and request.transport is not None:
             await response.drain()
             request.transport.abort()

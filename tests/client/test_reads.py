@@ -346,6 +346,15 @@ async def test_an_export_that_breaks_off_says_how_much_there_is() -> None:
             assert len(file.getvalue()) == 70_000
 
 
+async def test_an_export_that_cannot_be_parsed_ends_in_time() -> None:
+    """What is no part of the body stops aiohttp's own clock for reads."""
+    async with http_cluster(1) as (cluster, servers):
+        servers[0].garbled = True
+        async with asyncio.timeout(20), Client(cluster.urls, timeout_s=0.5) as client:
+            with pytest.raises(Unavailable, match="broke off after 100000 bytes"):
+                await client.export_incident(io.BytesIO())
+
+
 # The channel on real sockets
 
 
