@@ -398,9 +398,7 @@ DECISIONS: dict[type[d.Decision], Callable[[Any], Said]] = {
     d.GangPreempted: lambda it: _gang(
         it, f"gives way to {it.by}, {clock_text(it.notice_ms)} of notice"
     ),
-    d.RoomReserved: lambda it: _gang(
-        it, f"next to start: what it can use on {count_text(it.hosts, 'host')} is kept for it"
-    ),
+    d.RoomReserved: lambda it: _gang(it, "the first that lacks room: none goes to others"),
     d.CheckpointCommitted: lambda it: _gang(it, f"step {it.step} in {it.path}"),
     d.IncidentOpened: _opened,
     d.CauseRevised: _opened,

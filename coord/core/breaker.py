@@ -5,11 +5,14 @@ More than `breaker_share_permille` of the fleet, and at least `breaker_min_hosts
 leases never run out in the very same moment, and the first ones must not be judged before the
 others are seen to follow. Judging goes on once enough of them were heard again, or when an operator
 who looked allows it. (design.md, Heartbeats.)
+
+Before that, `silence.py` looks for a failure domain that explains the silence: its hosts are then
+judged together. This one stays the last guard.
 """
 
 from __future__ import annotations
 
-from coord.core import hosts
+from coord.core import hosts, silence
 from coord.core.state import LIVE_HOST, State
 from coord.core.step import Step
 from coord.model.decisions import EvictionsFrozen, EvictionsResumed
@@ -18,7 +21,7 @@ from coord.model.decisions import EvictionsFrozen, EvictionsResumed
 def judge(step: Step) -> None:
     """Take the verdicts on every host whose lease has run out, or none of them."""
     meta = step.state.meta
-    if not step.expired and not meta.frozen:
+    if not step.expired and not meta.frozen and not step.state.silences:
         return
     since_ms = step.now_ms - meta.settings.breaker_window_ms
     meta.recent_losses_ms = tuple(at_ms for at_ms in meta.recent_losses_ms if at_ms > since_ms)
@@ -28,13 +31,19 @@ def judge(step: Step) -> None:
         if not meta.frozen:
             meta.frozen = True
             step.decide(EvictionsFrozen((step.cause,), silent, fleet))
+        silence.look(step)
         return
     if meta.frozen:
         meta.frozen = False
         step.decide(EvictionsResumed((step.cause,), silent, fleet))
+    kept = silence.look(step)
+    for ended, names, cause in silence.take_due(step):
+        meta.recent_losses_ms = (*meta.recent_losses_ms, *(step.now_ms for _ in names))
+        hosts.lose_together(step, names, f"{ended.level} {ended.domain}", cause)
     for name in _expired(step):
-        meta.recent_losses_ms = (*meta.recent_losses_ms, step.now_ms)
-        hosts.lose(step, name)
+        if name not in kept:
+            meta.recent_losses_ms = (*meta.recent_losses_ms, step.now_ms)
+            hosts.lose(step, name)
 
 
 def allow(step: Step) -> None:

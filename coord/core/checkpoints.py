@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from coord.core import moves
 from coord.core.step import Step, on
 from coord.core.tasks import current_task
 from coord.model.decisions import CheckpointCommitted
@@ -95,7 +96,7 @@ def _fresh(gang: Gang, step_number: int, path: str) -> Checkpoint:
 def _commit(step: Step, gang: Gang, key: str, checkpoint: Checkpoint) -> None:
     state = step.state
     state.put_checkpoint(key, replace(checkpoint, committed=True, committed_at=step.entry.index))
-    step.decide(
+    decided = step.decide(
         CheckpointCommitted(
             (step.cause,), gang.job, gang.key, gang.generation, checkpoint.step, checkpoint.path
         )
@@ -109,3 +110,4 @@ def _commit(step: Step, gang: Gang, key: str, checkpoint: Checkpoint) -> None:
             state.drop_checkpoint(other)
     for _, old in sorted(kept)[:-KEPT]:
         state.drop_checkpoint(old)
+    moves.at_checkpoint(step, gang.key, checkpoint.step, decided)

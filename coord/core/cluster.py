@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coord.core import breaker, gangs, hosts, tasks
+from coord.core import breaker, gangs, hosts, maintenance, moves, quarantine_course, tasks
 from coord.core.step import Step, on
 from coord.model.events import (
     ClockAdvanced,
@@ -16,6 +16,14 @@ from coord.model.rejections import Rejection
 
 NEWEST_LOGIC_VERSION = 2
 """1: as in 0.1.0. 2: placement keeps room for the jobs typically seen."""
+
+
+LOOKS = {
+    "maintenance": maintenance.look_at,
+    "moves": moves.look_at,
+    "quarantine": quarantine_course.look_at,
+}
+"""What looks at a row when its alarm goes off. `silence` has none: its alarm only wakes `judge`."""
 
 
 @on(ClusterConfigured)
@@ -56,7 +64,9 @@ def _clock(step: Step, event: ClockAdvanced) -> Rejection | None:
             hosts.look_at(step, key)
         elif kind == "gang":
             gangs.look_at(step, key)
-        else:
+        elif kind in LOOKS:
+            LOOKS[kind](step, key)
+        elif kind == "task":
             tasks.look_at(step, key)
     breaker.judge(step)
     return None
@@ -64,7 +74,7 @@ def _clock(step: Step, event: ClockAdvanced) -> Rejection | None:
 
 @on(EvictionsAllowed)
 def _allowed(step: Step, event: EvictionsAllowed) -> Rejection | None:
-    if not step.state.meta.frozen:
+    if not step.state.meta.frozen and not step.state.silences:
         return Rejection.NOTHING_TO_DO
     breaker.allow(step)
     return None

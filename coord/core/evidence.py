@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from coord.core import attribution, fleet, gangs
+from coord.core import attribution, fleet, gangs, quarantine_course
 from coord.core.state import LIVE_HOST, State
 from coord.core.step import Step, on
 from coord.core.tasks import current_task
 from coord.model.entities import FailureCause, Gang, HostEvidence, SeenFault, SeenHealth, Task
 from coord.model.events import CollectiveTimedOut, DeviceFaultSeen, HealthChecked
 from coord.model.faults import Fault, fault_of
-from coord.model.health import BAD_OUTCOMES
+from coord.model.health import BAD_OUTCOMES, CheckOccasion, HealthOutcome
 from coord.model.ids import task_key
 from coord.model.rejections import Rejection
 
@@ -99,6 +99,11 @@ def _health_checked(step: Step, event: HealthChecked) -> Rejection | None:
     state.evidence.put(
         event.host, replace(known, health=tuple(sorted(kept, key=lambda one: one.check)))
     )
+    passed, on_request = event.outcome == HealthOutcome.PASSED, CheckOccasion.ON_REQUEST
+    if event.occasion == on_request and quarantine_course.tested(
+        step, event.host, passed, health_text(seen)
+    ):
+        return None
     if event.outcome in BAD_OUTCOMES:
         fleet.quarantine(step, event.host, health_text(seen), step.cause)
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from coord.core import quarantine as quarantines
 from coord.core.step import Step
 from coord.model.decisions import HostDrained, HostQuarantined
 from coord.model.entities import DrainState, Gang, Hold, Host, HostStatus, Task
@@ -46,28 +47,41 @@ def change(step: Step, task: Task) -> None:
 
 
 def look_if_drained(step: Step, name: str) -> None:
-    """Was that the last task of a draining host?"""
+    """Was that the last task of a draining host, or of one in quarantine?"""
     host = step.state.hosts[name]
-    if host.drain == DrainState.DRAINING and not host.tasks:
+    if host.tasks:
+        return
+    if host.move_by_ms:
+        host = replace(host, move_by_ms=0, move_reason="", move_cause="")
+        step.state.put_host(host)
+    if host.drain == DrainState.DRAINING:
         step.decide(HostDrained((step.cause,), name))
         step.state.put_host(replace(host, drain=DrainState.DRAINED))
+    if host.quarantine:
+        quarantines.emptied(step, name)
 
 
 def quarantine(step: Step, name: str, reason: str, cause: str) -> None:
-    """No new work there until an operator returns it. What runs, runs on."""
+    """Evidence against a host. Under rules of version 1 it takes no new work until an operator
+    returns it, and what runs, runs on; since, `quarantine.py` says what follows."""
     host = step.state.hosts[name]
-    if not host.quarantine:
+    if step.state.meta.logic_version >= 2:
+        if quarantines.accuse(step, name, reason, cause):
+            drop_holds(step, name)
+            look_if_drained(step, name)
+    elif not host.quarantine:
         step.decide(HostQuarantined((step.cause, cause), name, reason))
         step.state.put_host(replace(host, quarantine=reason))
         drop_holds(step, name)
 
 
-def drop_holds(step: Step, name: str) -> None:
-    """Nobody keeps a place on a host that takes no work."""
+def drop_holds(step: Step, *names: str) -> None:
+    """Nobody keeps a place on hosts that take no work."""
+    gone = dict.fromkeys(names)
     for key in sorted(step.state.gangs):
         gang = step.state.gangs[key]
-        if any(hold.host == name for hold in gang.holds):
-            left = tuple(hold for hold in gang.holds if hold.host != name)
+        if any(hold.host in gone for hold in gang.holds):
+            left = tuple(hold for hold in gang.holds if hold.host not in gone)
             step.state.put_gang(replace(gang, holds=left))
 
 

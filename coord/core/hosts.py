@@ -17,18 +17,16 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from coord.core import fleet, gangs, topology
+from coord.core import drains, fleet, gangs, maintenance, quarantine_course, topology
 from coord.core.holes import keep_places_again
 from coord.core.state import LIVE_HOST, State
 from coord.core.step import Step, on
 from coord.model.decisions import (
     HostCleared,
-    HostDraining,
     HostFenced,
     HostJoined,
     HostLost,
     HostRemoved,
-    HostReturned,
     HostSuspected,
 )
 from coord.model.entities import DrainState, FailureCause, Host, HostStatus, Task, TaskStatus
@@ -90,8 +88,11 @@ def _registered(step: Step, event: HostRegistered) -> Rejection | None:
         _resume(step, state.tasks[key], found.get(key))
     gangs.tasks_vanished(step, vanished, last_seen_ms, cause)
     fleet.look_if_drained(step, host.host)
+    quarantine_course.registered(step, host.host)
     keep_places_again(step, host.host)
     _hear_of_tasks(step, host)
+    if known is not None and known.boot != host.boot:
+        maintenance.booted(step, host.host)
     _wake(state, host)
     step.scheduling = True
     return None
@@ -120,6 +121,11 @@ def _host_of(event: HostRegistered, known: Host | None, slot: int, index: int, c
         drain_deadline_ms=known.drain_deadline_ms if known and not rebooted else 0,
         drain_requested=known.drain_requested if known else False,
         quarantine=known.quarantine if known else "",
+        move_by_ms=known.move_by_ms if known and drained else 0,
+        move_reason=known.move_reason if known and drained else "",
+        move_cause=known.move_cause if known and drained else "",
+        probation=known.probation if known else 0,
+        test=known.test if known else 0,
         status_cause=cause,
         plan_version=index,
         next_port=known.next_port if known else 0,
@@ -191,6 +197,8 @@ def _clear(step: Step, host: Host) -> None:
         step.scheduling = True
     else:
         state.put_host(replace(host, extensions=0))
+    for key in state.silences:
+        state.timers.arm("silence", key, step.now_ms)
     _wake(state, host)
 
 
@@ -259,11 +267,26 @@ def _look_at_fence(step: Step, host: Host) -> None:
 
 def lose(step: Step, name: str) -> None:
     """The verdict. Everything the host had is given up, before any gang reacts."""
+    host = _declare_lost(step, name)
+    fleet.drop_holds(step, name)
+    why = FailureCause.PREEMPTION if host.drain_deadline_ms else FailureCause.INFRASTRUCTURE
+    gangs.tasks_lost(step, (host,), why, name, "host lost", host.status_cause)
+
+
+def lose_together(step: Step, names: tuple[str, ...], subject: str, cause: str) -> None:
+    """The verdict on all silent hosts of a domain: each gang on them breaks once."""
+    lost = tuple(_declare_lost(step, name, cause) for name in names)
+    fleet.drop_holds(step, *names)
+    detail = f"lost with {len(names)} hosts of {subject}"
+    gangs.tasks_lost(step, lost, FailureCause.INFRASTRUCTURE, subject, detail, cause)
+
+
+def _declare_lost(step: Step, name: str, *causes: str) -> Host:
     state = step.state
     host = state.hosts[name]
     silent_ms = step.now_ms - state.last_seen_ms[host.slot]
     cause = step.decide(
-        HostLost((step.cause, host.status_cause), name, host.incarnation, silent_ms)
+        HostLost((step.cause, host.status_cause, *causes), name, host.incarnation, silent_ms)
     )
     host = replace(
         host,
@@ -273,12 +296,9 @@ def lose(step: Step, name: str) -> None:
         plan_version=step.entry.index,
     )
     state.put_host(host)
-    fleet.drop_holds(step, name)
-    why = FailureCause.PREEMPTION if host.drain_deadline_ms else FailureCause.INFRASTRUCTURE
-    gangs.tasks_lost(step, host, why, cause)
-    due_ms = step.now_ms + state.meta.settings.fence_ms
-    state.timers.arm("host", name, due_ms)
+    state.timers.arm("host", name, step.now_ms + state.meta.settings.fence_ms)
     step.scheduling = True
+    return host
 
 
 @on(PreemptionNoticed)
@@ -296,36 +316,23 @@ def _preempted(step: Step, event: PreemptionNoticed) -> Rejection | None:
     deadline_ms = max(step.now_ms + event.grace_ms, 1)
     if host.drain_deadline_ms and deadline_ms >= host.drain_deadline_ms:
         return Rejection.NOTHING_TO_DO
-    _drain(step, host, deadline_ms, FailureCause.PREEMPTION, event.reason)
+    why = FailureCause.PREEMPTION
+    drains.empty(step, host, deadline_ms, why, event.reason, step.cause)
     return None
 
 
 @on(DrainRequested)
 def _drain_requested(step: Step, event: DrainRequested) -> Rejection | None:
     host = step.state.hosts.get(event.host)
+    if not 0 <= event.within_ms <= LONGEST_MS:
+        return Rejection.INVALID
     if host is None or host.status == HostStatus.REMOVED:
         return Rejection.UNKNOWN_HOST
-    if host.drain_requested:
+    by_ms = step.now_ms + event.within_ms if event.within_ms else 0
+    if host.drain_requested and not (host.move_by_ms and by_ms < host.move_by_ms):
         return Rejection.NOTHING_TO_DO
-    _drain(step, replace(host, drain_requested=True), 0, FailureCause.DRAIN, event.reason)
+    drains.drain(step, host.host, by_ms, event.reason, step.cause)
     return None
-
-
-def _drain(step: Step, host: Host, deadline_ms: int, why: FailureCause, reason: str) -> None:
-    state = step.state
-    cause = step.decide(HostDraining((step.cause,), host.host, deadline_ms))
-    state.put_host(
-        replace(
-            host,
-            drain=DrainState.DRAINING,
-            drain_deadline_ms=deadline_ms or host.drain_deadline_ms,
-        )
-    )
-    fleet.drop_holds(step, host.host)
-    grace_ms = deadline_ms - step.now_ms if deadline_ms else -1
-    gangs.move_away(step, host.host, why, reason, grace_ms, cause)
-    fleet.look_if_drained(step, host.host)
-    step.scheduling = True
 
 
 @on(UndrainRequested)
@@ -335,17 +342,8 @@ def _undrain_requested(step: Step, event: UndrainRequested) -> Rejection | None:
         return Rejection.UNKNOWN_HOST
     if not host.drain and not host.quarantine:
         return Rejection.NOTHING_TO_DO
-    step.decide(HostReturned((step.cause,), host.host))
-    step.state.put_host(
-        replace(
-            host,
-            drain=DrainState.NONE,
-            drain_deadline_ms=0,
-            drain_requested=False,
-            quarantine="",
-        )
-    )
-    step.scheduling = True
+    drains.undrain(step, host, step.cause)
+    maintenance.undrained(step, host.host)
     return None
 
 
@@ -372,10 +370,17 @@ def _removal_requested(step: Step, event: HostRemovalRequested) -> Rejection | N
             drain_deadline_ms=0,
             drain_requested=False,
             quarantine="",
+            move_by_ms=0,
+            move_reason="",
+            move_cause="",
+            probation=0,
+            test=0,
             status_cause=cause,
             plan_version=step.entry.index,
         )
     )
     fleet.drop_holds(step, host.host)
+    quarantine_course.removed(step, host.host)
+    maintenance.removed(step, host.host)
     step.scheduling = True
     return None

@@ -23,7 +23,9 @@ from coord.core import (
     evidence,
     hosts,
     jobs,
+    maintenance,
     quarantine_course,
+    queues,
     tasks,
     topology,
 )
@@ -37,7 +39,18 @@ from coord.model.entry import Batch, Entry, Recorded
 from coord.model.events import EVENT_TYPES, ClockAdvanced, ClusterConfigured, LeaderElected
 from coord.model.rejections import Rejection
 
-FAMILIES = (checkpoints, cluster, evidence, hosts, jobs, quarantine_course, tasks, topology)
+FAMILIES = (
+    checkpoints,
+    cluster,
+    evidence,
+    hosts,
+    jobs,
+    maintenance,
+    quarantine_course,
+    queues,
+    tasks,
+    topology,
+)
 _without_handler = [event.__name__ for event in EVENT_TYPES if event not in HANDLERS]
 if _without_handler:
     raise TypeError(f"events without a handler in core/: {', '.join(_without_handler)}")

@@ -26,7 +26,7 @@ def host_plan(state: State, name: str) -> HostPlan:
         return HostPlan(name, incarnation, host.plan_version if host else 0)
     seats: dict[str, Seats] = {}
     orders = tuple(_order(state, state.tasks[key], name, seats) for key in host.tasks)
-    return HostPlan(name, host.incarnation, host.plan_version, orders)
+    return HostPlan(name, host.incarnation, host.plan_version, orders, host.test)
 
 
 class Seats(NamedTuple):

@@ -317,10 +317,16 @@ def _derive(state: State) -> None:
         state.checkpoints_by_gang[checkpoint.gang] = (*kept, key)
     state.hosts.changed = {}
     state.gangs.changed = {}
+    _arm_all(state)
+
+
+def _arm_all(state: State) -> None:
     # Every timer may wake too early, never too late: what is due is then read from the row.
-    for host in by_slot:
+    for name, host in state.hosts.items():
         if host.status != HostStatus.REMOVED:
-            state.timers.arm("host", host.host, state.meta.now_ms)
+            state.timers.arm("host", name, state.meta.now_ms)
+        if host.move_by_ms:
+            state.timers.arm("moves", name, state.meta.now_ms)
     for gang in state.gangs.values():
         if gang.phase not in ENDED_GANG:
             state.timers.arm("gang", gang.key, state.meta.now_ms)
@@ -328,9 +334,6 @@ def _derive(state: State) -> None:
         state.timers.arm("task", key, state.meta.now_ms)
     for name in state.quarantines:
         state.timers.arm("quarantine", name, state.meta.now_ms)
-    for host in by_slot:
-        if host.move_by_ms:
-            state.timers.arm("moves", host.host, state.meta.now_ms)
     for key in state.silences:
         state.timers.arm("silence", key, state.meta.now_ms)
     for key, maintenance in state.maintenances.items():

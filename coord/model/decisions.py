@@ -381,8 +381,6 @@ class RoomReserved(Decision, frozen=True):
 
     job: str
     gang: str
-    hosts: int
-    """On so many hosts."""
 
 
 class CheckpointCommitted(Decision, frozen=True):

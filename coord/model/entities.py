@@ -504,6 +504,8 @@ class Maintenance(msgspec.Struct, frozen=True, omit_defaults=True):
     done: tuple[str, ...] = ()
     stalled: str = ""
     """Why the next host must wait, besides the limit."""
+    retry_ms: int = 0
+    """Log time at which it is tried again."""
     ending: str = ""
     """`done` or `cancelled`; empty while it goes on."""
     ended_ms: int = 0

@@ -37,11 +37,14 @@ class TaskOrder(msgspec.Struct, frozen=True, omit_defaults=True):
 class HostPlan(msgspec.Struct, frozen=True, omit_defaults=True):
     """The tasks a host is to have. What it has beyond them is to be stopped and reaped.
 
-    `version` grows with every change (it is the log index of the change). An agent obeys no plan
-    whose (incarnation, version) is older than one it has seen.
+    `test`, where it is not 0, asks the agent for a health check of the empty host, once for each
+    number (the log index at which it was asked for). `version` grows with every change (it is the
+    log index of the change). An agent obeys no plan whose (incarnation, version) is older than one
+    it has seen.
     """
 
     host: str
     incarnation: int
     version: int
     tasks: tuple[TaskOrder, ...] = ()
+    test: int = 0

@@ -1,0 +1,290 @@
+"""Quarantine: who is taken out of the fleet, and what is remembered of it.
+
+| state       | upon                              | becomes     | decision           |
+| ----------- | --------------------------------- | ----------- | ------------------ |
+| in fleet    | evidence; an operator's request   | quarantined | HostQuarantined    |
+| in fleet    | evidence, but too many are out    | proposed    | QuarantineProposed |
+| proposed    | approved; there is room again     | quarantined | HostQuarantined    |
+| proposed    | declined; the evidence is too old | in fleet    | QuarantineDropped  |
+| quarantined | nothing runs there any more       | testing     | HostTesting        |
+| quarantined | the same, the `repair_at`-th time | repair      | HostOutForRepair   |
+| testing     | its health check passed           | probation   | HostOnProbation    |
+| testing     | failed, missing, not told in time | repair      | HostOutForRepair   |
+| probation   | its time is over                  | in fleet    | HostReturned       |
+| any         | an operator releases it           | in fleet    | HostReleased       |
+
+Here are the states and the limits; `quarantine_course.py` has the events. What runs on the host is
+moved as in a drain (`moves.py`). Rows are kept under rules of version 2 and above; before, a host
+was only marked, until an operator returned it.
+
+The share of the fleet, and of each failure domain, that evidence alone may take out is limited
+(`QuarantineSettings`). Beyond it a person decides, on a proposal with a version: whenever what it
+was worked out from changes, it is made anew under another version, and an answer to the old one is
+refused.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from coord.core import topology
+from coord.core.state import LIVE_HOST, State
+from coord.core.step import Step
+from coord.model.decisions import (
+    HostOnProbation,
+    HostOutForRepair,
+    HostQuarantined,
+    HostTesting,
+    QuarantineProposed,
+)
+from coord.model.entities import (
+    OUT_OF_FLEET,
+    Evidence,
+    Host,
+    HostStatus,
+    Quarantine,
+    QuarantineState,
+)
+from coord.model.place import LEVELS, domain
+from coord.model.settings import LONGEST_MS, QuarantineSettings
+
+EVIDENCE_KEPT = 8
+"""Of one host, the newest."""
+
+
+class Limit(NamedTuple):
+    """How many of a domain (empty: the fleet) are out, and how many may be without approval."""
+
+    level: str
+    domain: str
+    quarantined: int
+    allowed: int
+
+
+def settings_of(state: State) -> QuarantineSettings:
+    return state.meta.settings.policy.quarantine
+
+
+def accuse(step: Step, name: str, reason: str, cause: str) -> bool:
+    """Evidence against a host: it is taken out, or that is proposed. True when it is out now."""
+    host = step.state.hosts[name]
+    if host.status == HostStatus.REMOVED:
+        return False
+    row = with_evidence(step, name, reason, cause)
+    if row.state in OUT_OF_FLEET:
+        step.state.quarantines.put(name, row)
+        return False
+    limits = limits_of(step.state, host)
+    full = next((limit for limit in limits if limit.quarantined >= limit.allowed), None)
+    if full is None:
+        take_out(step, row, reason, (step.cause, cause), allowed=limits[0].allowed)
+        return True
+    propose(step, row, reason, (step.cause, cause), full)
+    return False
+
+
+def with_evidence(step: Step, name: str, reason: str, cause: str) -> Quarantine:
+    """The host's row with one reason more, and without what is too old to count."""
+    row = step.state.quarantines.get(name) or Quarantine(name, QuarantineState.NONE)
+    row = forget_expired(step, row) or Quarantine(name, QuarantineState.NONE)
+    evidence = (*row.evidence, Evidence(cause, reason, step.now_ms))[-EVIDENCE_KEPT:]
+    return replace(row, evidence=evidence)
+
+
+def take_out(
+    step: Step,
+    row: Quarantine,
+    reason: str,
+    causes: tuple[str, ...],
+    *,
+    actor: str = "",
+    allowed: int = 0,
+) -> None:
+    """Out of the fleet from now on; what runs there is to move. `allowed` 0: by a person's word."""
+    state = step.state
+    host = state.hosts[row.host]
+    settings = settings_of(state)
+    decided = step.decide(HostQuarantined(_once(causes), row.host, reason))
+    strikes = (*_remembered(step, row.strikes_ms, settings.memory_ms), step.now_ms)
+    _enter(
+        step,
+        replace(row, strikes_ms=strikes, allowed=allowed, actor=actor, version=0),
+        QuarantineState.QUARANTINED,
+        reason,
+    )
+    by_ms = step.now_ms + settings.drain_ms
+    if not host.drain or host.move_by_ms > by_ms:
+        told = f"quarantine: {reason}"
+        host = replace(host, move_by_ms=by_ms, move_reason=told, move_cause=decided)
+        state.timers.arm("moves", row.host, by_ms)
+    state.put_host(_unlimited(step, replace(host, quarantine=reason)))
+    step.scheduling = True
+
+
+def propose(
+    step: Step, row: Quarantine, reason: str, causes: tuple[str, ...], limit: Limit
+) -> None:
+    """Ask an operator, about things as they are at this index. The host works on meanwhile."""
+    step.decide(
+        QuarantineProposed(
+            _once(causes),
+            row.host,
+            reason,
+            step.entry.index,
+            limit.level,
+            limit.domain,
+            limit.quarantined,
+            limit.allowed,
+        )
+    )
+    asked = replace(
+        row,
+        version=step.entry.index,
+        level=limit.level,
+        domain=limit.domain,
+        quarantined=limit.quarantined,
+        allowed=limit.allowed,
+    )
+    _enter(step, asked, QuarantineState.PROPOSED, reason)
+
+
+def emptied(step: Step, name: str) -> None:
+    """Nothing runs there any more: the test may begin, if there is to be one."""
+    state = step.state
+    row = state.quarantines.get(name)
+    host = state.hosts[name]
+    if row is None or row.state != QuarantineState.QUARANTINED or host.status not in LIVE_HOST:
+        return
+    settings = settings_of(state)
+    if len(row.strikes_ms) >= settings.repair_at:
+        out_for_repair(step, row, f"quarantine {len(row.strikes_ms)} within memory: {row.reason}")
+        return
+    step.decide(HostTesting((step.cause,), name))
+    due_ms = step.now_ms + settings.test_ms
+    _enter(step, row, QuarantineState.TESTING, row.reason, due_ms)
+    index = step.entry.index
+    state.put_host(replace(host, test=index, plan_version=index))
+
+
+def passed(step: Step, row: Quarantine) -> None:
+    """The test found nothing: limited work, for longer each time."""
+    state = step.state
+    settings = settings_of(state)
+    strikes = _remembered(step, row.strikes_ms, settings.memory_ms)
+    doubled = min(max(len(strikes) - 1, 0), 30)
+    lasts_ms = min(settings.probation_ms << doubled, LONGEST_MS)
+    tasks = settings.probation_tasks
+    step.decide(HostOnProbation((step.cause,), row.host, step.now_ms + lasts_ms, tasks))
+    _enter(step, row, QuarantineState.PROBATION, row.reason, step.now_ms + lasts_ms)
+    host = _unlimited(step, state.hosts[row.host])
+    state.put_host(replace(host, quarantine="", probation=tasks))
+    step.scheduling = True
+
+
+def out_for_repair(step: Step, row: Quarantine, reason: str) -> None:
+    step.decide(HostOutForRepair((step.cause,), row.host, reason))
+    _enter(step, row, QuarantineState.REPAIR, reason)
+    host = _unlimited(step, step.state.hosts[row.host])
+    step.state.put_host(replace(host, quarantine=reason, move_by_ms=0, move_reason=""))
+
+
+def back_in_fleet(step: Step, row: Quarantine, *, clean: bool) -> None:
+    """Nothing is held against the host any more if `clean`; else only what is remembered."""
+    state = step.state
+    host = _unlimited(step, state.hosts[row.host])
+    if not host.drain:
+        host = replace(host, move_by_ms=0, move_reason="", move_cause="")
+    state.put_host(replace(host, quarantine=""))
+    step.scheduling = True
+    if clean:
+        state.quarantines.drop(row.host)
+        return
+    kept = Quarantine(row.host, QuarantineState.NONE, strikes_ms=row.strikes_ms)
+    _enter(step, kept, QuarantineState.NONE, "")
+
+
+def forget_expired(step: Step, row: Quarantine) -> Quarantine | None:
+    """The row without what is too old to count; None when nothing is left to know."""
+    settings = settings_of(step.state)
+    row = replace(
+        row,
+        evidence=tuple(
+            one for one in row.evidence if one.at_ms + settings.evidence_ms > step.now_ms
+        ),
+        strikes_ms=_remembered(step, row.strikes_ms, settings.memory_ms),
+    )
+    nothing = row.state == QuarantineState.NONE and not row.evidence and not row.strikes_ms
+    return None if nothing else row
+
+
+def rearm(step: Step, row: Quarantine) -> None:
+    """Look at it again when something of it ends or is forgotten."""
+    settings = settings_of(step.state)
+    dues = [row.due_ms] if row.due_ms else []
+    if row.state in (QuarantineState.NONE, QuarantineState.PROPOSED):
+        dues += [at_ms + settings.memory_ms for at_ms in row.strikes_ms]
+        dues += [one.at_ms + settings.evidence_ms for one in row.evidence]
+    if dues:
+        step.state.timers.arm("quarantine", row.host, min(dues))
+
+
+def limits_of(state: State, host: Host) -> list[Limit]:
+    """The fleet's, then those of each of the host's domains from the widest inwards."""
+    settings = settings_of(state)
+    mine = domains_of(state, host)
+    counts: dict[tuple[str, str], list[int]] = {("", ""): [0, 0]}
+    counts |= {where: [0, 0] for where in mine}
+    for other in state.hosts.values():
+        if other.status == HostStatus.REMOVED:
+            continue
+        row = state.quarantines.get(other.host)
+        out = 1 if row is not None and row.state in OUT_OF_FLEET else 0
+        for where in (("", ""), *(domains_of(state, other) if mine else ())):
+            if where in counts:
+                counts[where][0] += 1
+                counts[where][1] += out
+    found = []
+    for (level, name), (members, out) in counts.items():
+        share = settings.domain_share_permille if level else settings.share_permille
+        allowed = max(members * share // 1000, settings.free_hosts)
+        found.append(Limit(level, name, out, allowed))
+    return found
+
+
+def domains_of(state: State, host: Host) -> tuple[tuple[str, str], ...]:
+    """(level, domain) of every failure domain that a host stands in; `switch` for its leaves."""
+    tree = [(level, domain(host.place, host.host, level)) for level in LEVELS if level != "host"]
+    leaves = [("switch", switch) for switch in topology.leaves(state, host)]
+    return (*((level, name) for level, name in tree if name), *leaves)
+
+
+def _remembered(step: Step, times_ms: tuple[int, ...], memory_ms: int) -> tuple[int, ...]:
+    return tuple(at_ms for at_ms in times_ms if at_ms + memory_ms > step.now_ms)
+
+
+def _enter(
+    step: Step, row: Quarantine, state: QuarantineState, reason: str, due_ms: int = 0
+) -> None:
+    row = replace(
+        row,
+        state=state,
+        reason=reason,
+        since=step.entry.index,
+        since_ms=step.now_ms,
+        due_ms=due_ms,
+    )
+    step.state.quarantines.put(row.host, row)
+    rearm(step, row)
+
+
+def _unlimited(step: Step, host: Host) -> Host:
+    """Neither on probation nor asked for a test."""
+    if host.test:
+        host = replace(host, test=0, plan_version=step.entry.index)
+    return replace(host, probation=0) if host.probation else host
+
+
+def _once(causes: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(causes))
