@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import click
@@ -9,7 +10,6 @@ import msgspec
 
 from coord.cli.exits import BadInput, Exit
 from coord.cli.output import print_json, print_lines
-from coord.store.incident_errors import IncidentError
 from jepsen_lite.cli.telling import figures_text, print_verdicts
 from jepsen_lite.history.journal import HistoryError
 from jepsen_lite.judge.lives import TruthDamaged
@@ -70,17 +70,30 @@ def judge(
     A history alone is judged by search, as far as that goes; with the log beside it, by the log.
     Nothing in the folder is changed.
     """
+    if not math.isfinite(budget):
+        raise BadInput(f"--budget is {budget}; it must be a number of seconds")
+    if html is not None and not Path(html).parent.is_dir():
+        raise BadInput(f"--html {html}: there is no folder {Path(html).parent}; make it first")
     if form != "run" and Path(path).is_dir():
         raise BadInput(f"{path} is a folder; --format {form} wants the file of a history")
     try:
         again = judge_again(Path(path), form="" if form == "run" else form, budget_s=budget)
-    except (HistoryError, ArtefactsDamaged, IncidentError, TruthDamaged) as error:
+    except (HistoryError, ArtefactsDamaged, TruthDamaged) as error:
         raise BadInput(str(error)) from error
     if html is not None:
         given = PageInput(f"{path}, judged again", again.history, again.judgements, note=again.note)
-        Path(html).write_text(page_html(given), encoding="utf-8")
+        _write(Path(html), page_html(given))
     _tell(again, output)
     ctx.exit(Exit.OK if verdict_of(again.judgements) == "holds" else Exit.FAILED)
+
+
+def _write(page: Path, text: str) -> None:
+    try:
+        page.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise BadInput(
+            f"--html {page}: {error.strerror}; name a file that you may write"
+        ) from error
 
 
 def _tell(again: Again, output: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -111,7 +112,7 @@ Exit codes:
 @click.option("--network", type=click.Choice(KINDS), default=DEFAULT.network, show_default=True)
 @click.option(
     "--attach",
-    default="",
+    default=None,
     metavar="URL[,URL..]",
     help="Of servers of a cluster that runs already: use it in place of one of our own. What "
     "breaks it must have a command in --hooks; its own jobs and hosts are left alone.",
@@ -147,7 +148,7 @@ def run(
     hosts: int,
     rate: float,
     network: str,
-    attach: str,
+    attach: str | None,
     hooks: str,
     directory: str,
     keep_going: bool,
@@ -160,18 +161,23 @@ def run(
     its log, the logs of all processes and report.html. The same options and seed draw the same
     operations and misfortunes; when each of them happens is up to real processes.
     """
+    urls = tuple(url.strip() for url in (attach or "").split(",") if url.strip())
+    if attach is not None and not urls:
+        # A variable of a shell that is not set must not make this a run on this machine.
+        raise BadInput(f"--attach is {attach!r}; give the URLs of that cluster's servers")
     options = RunOptions(
         seconds=round(minutes * 60, 3),
         servers=int(servers),
         hosts=hosts,
         rate=rate,
         network=network,
-        attach=tuple(url.strip() for url in attach.split(",") if url.strip()),
+        attach=urls,
         hooks=hooks,
     )
     runs = every_pair(workload, nemesis, range(seed, seed + seeds), options)
     with _terminated_as_interrupted():
         planned = _planned(runs, Path(directory))
+        _make(Path(directory))
         with Watching(planned) as watching:
             logs_to_stderr()
             campaign = Campaign(
@@ -207,6 +213,18 @@ def _planned(runs: list[RunOptions], base: Path) -> list[Planned]:
         )
         raise BadInput("\n".join(reasons))
     return planned
+
+
+def _make(directory: Path) -> None:
+    """So that a folder that cannot be written is no matter of a run."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(
+            f"--directory {directory} cannot be made: {error.strerror}; name another one"
+        ) from error
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise BadInput(f"--directory {directory} cannot be written to by you; name another one")
 
 
 def _abilities(options: RunOptions) -> Abilities:

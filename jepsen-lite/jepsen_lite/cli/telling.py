@@ -41,8 +41,7 @@ def print_verdicts(judgements: Iterable[Judgement]) -> None:
         "nothing was judged",
     )
     if idle := len(listed) - len(ordered):
-        more = "more checks" if idle > 1 else "more check"
-        print_lines([f"{idle} {more} had nothing to check: what they are about did not happen."])
+        print_lines([f"{count_text(idle, 'more check')} had nothing to check."])
     for one in ordered:
         if is_bad(one) and one.picture:
             click.echo(f"\n{one.picture}")

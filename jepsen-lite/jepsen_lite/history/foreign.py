@@ -40,7 +40,10 @@ def read_etcd_log(path: Path) -> list[Operation]:
         found = _ETCD.fullmatch(text)
         if found is None:
             raise reading.wrong(line, f"{text[:60]!r} is no edge", _ETCD_LOOK)
-        value = _etcd_value(found["value"])
+        try:
+            value = _etcd_value(found["value"])
+        except ValueError as error:  # Of a number with thousands of digits.
+            raise reading.wrong(line, str(error), _ETCD_LOOK) from error
         reading.take(line, found, "etcd", value, _etcd_answer)
     return reading.whole()
 

@@ -59,6 +59,11 @@ class ExportedLog:
     def last_index(self) -> int:
         return self.records[-1].entry.index if self.records else self.start_index - 1
 
+    @property
+    def whole(self) -> bool:
+        """Nothing of it is elsewhere or lost: what it has not, never was."""
+        return self.start_index == 1 and not self.cut_off and not self.damage
+
     def at(self, index: int) -> Recorded | None:
         """The entry there; None where the log has none."""
         if not self._by_index:

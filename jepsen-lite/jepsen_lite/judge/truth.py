@@ -96,7 +96,7 @@ def judge_truth(
         found.append(judged(REAPED, _not_gone(lives, story), seen=reaped, of="processes reaped"))
     if alive is not None and state is not None:
         there = list(alive)
-        disagreeing = _disagreeing(there, state, traced)
+        disagreeing = _disagreeing(there, state, traced, log)
         of = f"processes, of which {len(there)} live"
         found.append(judged(AGREED, disagreeing, seen=len(lives), of=of))
     return found
@@ -220,7 +220,7 @@ def _late(story: Story) -> Iterator[Finding]:
 def _not_kept(
     story: Story, lives: Sequence[Life], traced: Callable[[str], bool], log: ExportedLog
 ) -> Iterator[Finding]:
-    undecided = log.start_index > 1 or bool(log.cut_off)
+    undecided = not log.whole
     for life in lives:
         for shard in life.recorded if traced(life.job) else ():
             if (life.task, shard.path, shard.digest) not in story.known:
@@ -279,7 +279,7 @@ def _restored_wrongly(story: Story, lives: Sequence[Life], log: ExportedLog) -> 
             )
         if not life.restore:
             continue
-        undecided = log.start_index > 1
+        undecided = not log.whole
         commit = committed.get(life.restore)
         if commit is None:
             text = f"{life} restores {life.restore}, which was never committed"
@@ -319,19 +319,24 @@ def _not_done(
 
 
 def _disagreeing(
-    alive: list[Life], state: State, traced: Callable[[str], bool]
+    alive: list[Life], state: State, traced: Callable[[str], bool], log: ExportedLog
 ) -> Iterator[Finding]:
+    # Without its end the log does not tell how all was left.
+    undecided = bool(log.cut_off or log.damage)
     live = {life.task: life for life in alive}
     for key, task in sorted(state.tasks.items()):
         running = task.status is TaskStatus.RUNNING and traced(task.job)
         if running and (key not in live or live[key].host != task.host):
-            yield Finding(f"{key} runs on {task.host} by the state, not in truth")
+            text = f"{key} runs on {task.host} by the state, not in truth"
+            yield Finding(text, undecided=undecided)
     for key, life in sorted(live.items()):
         task_or_none = state.tasks.get(key)
         if task_or_none is None:
-            yield Finding(f"{life} lives, by the state there is no such task")
+            text = f"{life} lives, by the state there is no such task"
+            yield Finding(text, undecided=undecided)
         elif task_or_none.status not in (TaskStatus.RUNNING, TaskStatus.UNKILLABLE):
-            yield Finding(f"{life} lives, by the state it is {task_or_none.status}")
+            text = f"{life} lives, by the state it is {task_or_none.status}"
+            yield Finding(text, undecided=undecided)
 
 
 def judge_ends(state: State, prefix: str, suffix: str = "") -> Judgement:

@@ -104,7 +104,7 @@ def judge_watches(watchers: Iterable[Watched], log: ExportedLog) -> list[Judgeme
     listed = list(watchers)
     given = sum(len(each.seen) for each in listed)
     of = f"entries given to {len(listed)} watchers"
-    ends = f"watchers with an end to get to, of {len(listed)}"
+    ends = f"watchers with an end to get to, among {len(listed)}"
     bound = sum(bool(each.until) for each in listed)
     return [
         judged(IN_ORDER, chain.from_iterable(map(_out_of_order, listed)), seen=given, of=of),

@@ -16,13 +16,14 @@ from pathlib import Path
 
 import msgspec
 
+from coord.store.incident_errors import IncidentError
 from jepsen_lite.disks import capped
 from jepsen_lite.history.journal import History, read_history
 from jepsen_lite.judge.agreement import Sighting
-from jepsen_lite.judge.exported import read_exported
+from jepsen_lite.judge.exported import ExportedLog, read_exported
 from jepsen_lite.judge.lives import Life, read_lives
 from jepsen_lite.judge.verdict import Judgement
-from jepsen_lite.judge.watches import read_watched
+from jepsen_lite.judge.watches import Watched, read_watched
 from jepsen_lite.workloads.port import Evidence
 
 HISTORY = "history.jsonl"
@@ -76,18 +77,18 @@ def is_judgeable(directory: Path) -> bool:
 
 def read_evidence(directory: Path) -> tuple[Evidence, list[Judgement]]:
     """What `keep` and the run left, and what the run itself said. Raises ArtefactsDamaged,
-    HistoryError, IncidentError, TruthDamaged."""
+    HistoryError, TruthDamaged."""
     kept = _kept(directory / EVIDENCE)
     evidence = Evidence(
         history=read_history(directory / HISTORY),
-        log=read_exported(directory / INCIDENT),
+        log=_log(directory / INCIDENT),
         sightings=kept.sightings,
         nodes=kept.nodes,
         quiet_index=kept.quiet_index,
         truth=kept.truth,
         lives=read_lives(directory / "truth"),
         alive=kept.alive,
-        watched=[read_watched(each) for each in sorted(directory.glob("watches/*.jsonl"))],
+        watched=[_watched(each) for each in sorted(directory.glob("watches/*.jsonl"))],
         frozen_hosts=kept.frozen_hosts,
         true_clocks=kept.true_clocks,
     )
@@ -123,7 +124,27 @@ def _kept(path: Path) -> Kept:
     except OSError as error:
         raise ArtefactsDamaged(f"{path}: {error.strerror}; give the folder of a run") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ArtefactsDamaged(_without(path, error)) from error
+
+
+def _log(path: Path) -> ExportedLog:
+    try:
+        return read_exported(path)
+    except IncidentError as error:
+        raise ArtefactsDamaged(_without(path, error)) from error
+
+
+def _without(path: Path, error: Exception) -> str:
+    return (
+        f"{path}: {error}; it was changed or cut off. `coordctl faults judge "
+        f"{path.with_name(HISTORY)}` judges what clients saw without it"
+    )
+
+
+def _watched(path: Path) -> Watched:
+    try:
+        return read_watched(path)
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
         raise ArtefactsDamaged(
-            f"{path}: {error}; it was changed or cut off. `coordctl faults judge "
-            f"{path.with_name(HISTORY)}` judges what clients saw without it"
+            f"{path}: {error}; it was changed or damaged. Take it away to judge the rest"
         ) from error
