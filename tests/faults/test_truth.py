@@ -387,6 +387,14 @@ def test_a_job_that_does_not_end_leaves_it_open(story: Story) -> None:
     assert verdicts([judge_ends(story.made.state, "other")]) == {}
 
 
+def test_what_the_end_of_a_log_would_decide_is_left_open_without_it(story: Story) -> None:
+    """A restore point that is named later, and who runs in the end."""
+    cut = ExportedLog(story.made.records[: story.committed_at - 1], cut_off="by a crash")
+    state = replay(cut).state
+    found = verdicts(judge_truth(story.lives, cut, state, alive=story.of(2)))
+    assert found == dict.fromkeys((truth.KEPT, truth.RESTORED, truth.AGREED), UNKNOWN)
+
+
 # The replay
 
 
