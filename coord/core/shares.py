@@ -1,0 +1,220 @@
+"""What queues and owners use, and how much more they may.
+
+Counted in thousandths of devices. A queue is charged with the claims of its gangs: what a gang runs
+on until it ends, what is kept for its restart, what others are being stopped for, and its spares.
+Beyond its quota a queue borrows what is free, as far as its borrowing limit goes and without what
+other queues do not lend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+from msgspec.structs import replace
+
+from coord.core.placement import Rooms
+from coord.core.state import State
+from coord.model.entities import Gang, Job
+from coord.model.queue import QueueSpec
+from coord.model.spec import Resources, RoleSpec
+
+DEVICE = 1_000
+"""Thousandths of a whole one."""
+NO_LIMIT = 1 << 60
+NO_QUEUE = QueueSpec("")
+"""Where jobs wait that name no queue: entitled to nothing, it borrows whatever is free."""
+
+
+class Grant(msgspec.Struct, frozen=True):
+    """How much a gang may have now."""
+
+    replicas: int
+    """0 when it must wait for its queue."""
+    spares: int = 0
+    closed: tuple[str, ...] = ()
+    """Device types of which its queue may not use so much more."""
+    detail: str = ""
+    """Why it must wait."""
+
+
+def each_of(need: Resources) -> int:
+    """Thousandths of devices that one replica takes."""
+    return need.devices * DEVICE + need.device_millis
+
+
+def role_in(state: State, gang: Gang) -> RoleSpec:
+    role = state.jobs[gang.job].spec.role(gang.role)
+    assert role is not None, f"gang {gang.key} of a role its job does not have"
+    return role
+
+
+def owner_of(job: Job) -> str:
+    """On whose share the job runs."""
+    return job.spec.owner or job.actor
+
+
+def charge_of(state: State, gang: Gang) -> int:
+    """What the gang's queue is charged with for it, in thousandths of devices."""
+    spares = sum(hold.spare for hold in gang.holds)
+    return (gang.claim + spares) * each_of(role_in(state, gang).resources)
+
+
+class Shares:
+    """Who uses how much at a moment. `charge` keeps it right while gangs start."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.use: dict[str, int] = {}
+        """By queue."""
+        self.owners: dict[tuple[str, str], int] = {}
+        """By queue and owner."""
+        self.typed: dict[tuple[str, str], int] = {}
+        """By queue and device type, for queues that have quotas of types."""
+        for key in state.claiming:
+            self.charge(state.gangs[key], 1)
+
+    def spec(self, queue: str) -> QueueSpec:
+        known = self._state.queues.get(queue)
+        return known.spec if known is not None else NO_QUEUE
+
+    def charge(self, gang: Gang, sign: int) -> None:
+        """Add what a gang is charged with, or take it off with -1."""
+        state = self._state
+        job = state.jobs[gang.job]
+        queue = job.spec.queue
+        amount = sign * charge_of(state, gang)
+        if not amount:
+            return
+        self.use[queue] = self.use.get(queue, 0) + amount
+        owner = (queue, owner_of(job))
+        self.owners[owner] = self.owners.get(owner, 0) + amount
+        if self.spec(queue).quotas:
+            each = sign * each_of(role_in(state, gang).resources)
+            for name in hosts_claimed(gang):
+                at = (queue, _type_of(state, name))
+                self.typed[at] = self.typed.get(at, 0) + each
+
+    def borrowed(self, queue: str) -> int:
+        """What the queue uses beyond its quota."""
+        return max(self.use.get(queue, 0) - self.spec(queue).quota * DEVICE, 0)
+
+    def kept_back(self, queue: str) -> int:
+        """What other queues do not use of their quotas and do not lend."""
+        kept = 0
+        for other in self._state.queues.values():
+            spec = other.spec
+            if other.name != queue and spec.lendable_permille < 1_000:
+                unused = max(spec.quota * DEVICE - self.use.get(other.name, 0), 0)
+                kept += unused * (1_000 - spec.lendable_permille) // 1_000
+        return kept
+
+    def is_entitled(self, gang: Gang, replicas: int, freed: int = 0) -> bool:
+        """So many replicas are within its queue's quota, once `freed` of it has been given back."""
+        queue = self._state.jobs[gang.job].spec.queue
+        each = each_of(role_in(self._state, gang).resources)
+        used = self.use.get(queue, 0) - charge_of(self._state, gang) - freed
+        return used + replicas * each <= self.spec(queue).quota * DEVICE
+
+    def grant(self, gang: Gang, smallest: int, free: int, freed: int = 0) -> Grant:
+        """How many of the gang's replicas its queue may have, at most `gang.desired`.
+
+        `free` is what of the fleet nobody has. `freed` is what the queue will have given back by
+        then.
+        """
+        state = self._state
+        role = role_in(state, gang)
+        each = each_of(role.resources)
+        spec = self.spec(state.jobs[gang.job].spec.queue)
+        if not each:
+            return Grant(gang.desired, role.spares)
+        own = charge_of(state, gang)
+        used = self.use.get(spec.name, 0) - own - freed
+        left = self._left(spec, used, free + own, smallest * each)
+        replicas = min(gang.desired, max(left // each, gang.claim))
+        if replicas < smallest:
+            return Grant(0, detail=self._why_not(spec, used + freed, smallest * each, left))
+        closed = ()
+        if spec.quotas:
+            closed, most = self._closed(spec, gang, smallest, each, freed)
+            replicas = min(replicas, most)
+        return Grant(replicas, min(role.spares, max(left // each - replicas, 0)), closed)
+
+    def _left(self, spec: QueueSpec, used: int, free: int, need: int) -> int:
+        """How much the queue may use besides what it uses."""
+        entitled = spec.quota * DEVICE - used
+        left = NO_LIMIT
+        if spec.borrowing_limit >= 0:
+            left = entitled + spec.borrowing_limit * DEVICE
+        kept = self.kept_back(spec.name)
+        if kept and free >= need:  # If less is free, it is room that is short.
+            left = min(left, max(free - kept, 0))
+        return max(entitled, left)
+
+    def _closed(
+        self, spec: QueueSpec, gang: Gang, smallest: int, each: int, freed: int
+    ) -> tuple[tuple[str, ...], int]:
+        """(types the gang must stay away from, replicas for which every other one has room)."""
+        closed: tuple[str, ...] = ()
+        most = gang.desired
+        if spec.borrowing_limit < 0:
+            return closed, most
+        mine: dict[str, int] = {}
+        for name in hosts_claimed(gang):
+            found = _type_of(self._state, name)
+            mine[found] = mine.get(found, 0) + each
+        for name, quota in sorted(spec.quotas.items()):
+            used = self.typed.get((spec.name, name), 0) - mine.get(name, 0) - freed
+            left = ((quota + spec.borrowing_limit) * DEVICE - used) // each
+            if left < smallest:
+                closed = (*closed, name)
+            else:
+                most = min(most, left)
+        return closed, most
+
+    def _why_not(self, spec: QueueSpec, used: int, need: int, left: int) -> str:
+        if not spec.name:
+            return (
+                f"needs {devices_text(need)}, {devices_text(max(left, 0))} are not kept by queues"
+            )
+        may = "" if spec.borrowing_limit < 0 else f", may borrow {spec.borrowing_limit}"
+        return (
+            f"needs {devices_text(need)}, may have {devices_text(max(left, 0))} more: queue "
+            f"{spec.name} uses {devices_text(used)} of {spec.quota}{may}"
+        )
+
+
+def hosts_claimed(gang: Gang) -> Iterator[str]:
+    """The host of every replica and spare that the gang's queue is charged with."""
+    yield from gang.hosts[: gang.claim]
+    for hold in gang.holds:
+        if hold.spare:
+            yield hold.host
+
+
+def narrowed(role: RoleSpec, rooms: Rooms, grant: Grant) -> RoleSpec | None:
+    """The role with what it was granted: its spares, and the types it may use. None: no type."""
+    role = replace(role, spares=grant.spares)
+    if not grant.closed:
+        return role
+    types = role.resources.device_types or tuple(
+        sorted({kind.device_type: None for kind in rooms.kinds})
+    )
+    left = tuple(name for name in types if name not in grant.closed)
+    return replace(role, resources=replace(role.resources, device_types=left)) if left else None
+
+
+def free_in(rooms: Rooms) -> int:
+    """Devices free in these rooms, in thousandths."""
+    return sum(kind.free_millis * len(orders) for kind, orders in rooms.kinds.items())
+
+
+def devices_text(millis: int) -> str:
+    """`4`, `0.5`: thousandths as devices."""
+    whole, part = divmod(millis, DEVICE)
+    return f"{whole}.{part:03d}".rstrip("0") if part else str(whole)
+
+
+def _type_of(state: State, name: str) -> str:
+    host = state.hosts.get(name)
+    return host.device_type if host is not None else ""
