@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from coord.core.fleet import usable
 from coord.core.gangs import role_of
-from coord.core.placement import Room, rooms_of
+from coord.core.placement import Rooms, rooms_of
 from coord.core.step import Step
 from coord.model.entities import Gang, GangPhase, Hold
 
@@ -24,9 +24,9 @@ def keep_places_again(step: Step, name: str) -> None:
     interrupted = [gang for gang in gangs if _between_generations(step, gang)]
     if not interrupted:
         return
-    room = rooms_of(state)[name]
+    rooms = rooms_of(state)
     for gang in sorted(interrupted, key=lambda gang: (gang.submitted, gang.key)):
-        held = _hold_missing(step, gang, room)
+        held = _hold_missing(step, gang, rooms, name)
         if held:
             state.put_gang(replace(gang, holds=(*gang.holds, *held)))
             if gang.phase == GangPhase.WAITING:
@@ -36,26 +36,19 @@ def keep_places_again(step: Step, name: str) -> None:
 def _between_generations(step: Step, gang: Gang) -> bool:
     """It is to start again, and has not waited for too long."""
     if gang.phase == GangPhase.STOPPING:
-        return not gang.stop_final
+        return not gang.stop_final and not gang.yields_to
     return gang.phase == GangPhase.WAITING and step.now_ms < gang.holds_until_ms
 
 
-def _hold_missing(step: Step, gang: Gang, room: Room) -> list[Hold]:
-    need = role_of(step, gang).resources
-    had = sum(1 for name in gang.hosts[: gang.desired] if name == room.host)
-    has = sum(1 for hold in gang.holds if hold.host == room.host and not hold.spare)
-    has += sum(1 for key in gang.live if step.state.tasks[key].host == room.host)
+def _hold_missing(step: Step, gang: Gang, rooms: Rooms, name: str) -> list[Hold]:
+    role = role_of(step, gang)
+    had = sum(1 for one in gang.hosts[: gang.desired] if one == name)
+    has = sum(1 for hold in gang.holds if hold.host == name and not hold.spare)
+    has += sum(1 for key in gang.live if step.state.tasks[key].host == name)
+    if rooms[name].objection(gang, role.placement):
+        return []
     held: list[Hold] = []
-    while has + len(held) < had and room.fits(need):
-        devices = room.take_one(need)
-        held.append(
-            Hold(
-                room.host,
-                False,
-                devices,
-                need.cpu_millis,
-                need.memory_mib,
-                need.device_millis,
-            )
-        )
+    while has + len(held) < had and rooms[name].fits(role.resources):
+        held.append(rooms[name].hold(role.resources, spare=False))
+        rooms.put(rooms[name].take(held[-1], gang.key, role.placement))
     return held

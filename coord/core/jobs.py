@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from coord.core import gangs
 from coord.core.ending import end_job
+from coord.core.placement import remember_shapes
 from coord.core.step import Step, on
 from coord.model.decisions import JobResized
 from coord.model.entities import (
@@ -30,6 +31,8 @@ def _submitted(step: Step, event: JobSubmitted) -> Rejection | None:
         return Rejection.INVALID
     if spec.name in step.state.jobs:
         return Rejection.DUPLICATE_JOB
+    if spec.queue and spec.queue not in step.state.queues:
+        return Rejection.UNKNOWN_QUEUE
     job = Job(
         name=spec.name,
         spec=spec,
@@ -44,6 +47,8 @@ def _submitted(step: Step, event: JobSubmitted) -> Rejection | None:
         for index in (-1,) if role.gang else range(role.replicas):
             keys.append(_add_gang(step, job, role, index))
     step.state.put_job(replace(job, gangs=tuple(keys)))
+    if step.state.meta.logic_version >= 2:
+        remember_shapes(step.state, spec)
     step.scheduling = True
     return None
 

@@ -271,8 +271,8 @@ class Pacing(msgspec.Struct, frozen=True, omit_defaults=True):
     """Log time at which a task first finished its furthest step."""
     intervals_ms: tuple[int, ...] = ()
     """Between such times, the newest last."""
+    judged_generation: int = 0
     judged_step: int = -1
-    judged_ms: int = 0
     slow: tuple[int, ...] = ()
     """Ranks that were slow when last looked at, ascending."""
     slow_times: tuple[int, ...] = ()
@@ -352,6 +352,13 @@ class Gang(msgspec.Struct, frozen=True, omit_defaults=True):
     """While stopping: the gang that gets its place."""
     reserving: bool = False
     """It is the first that lacks room, and nothing that it could use goes to one behind it."""
+
+    def __post_init__(self) -> None:
+        # As `canonical` does, for the two fields that need it: rows of gangs change often.
+        if self.burst is not NO_BURST and self.burst == NO_BURST:
+            msgspec.structs.force_setattr(self, "burst", NO_BURST)
+        if self.pacing is not NO_PACING and self.pacing == NO_PACING:
+            msgspec.structs.force_setattr(self, "pacing", NO_PACING)
 
 
 class Job(msgspec.Struct, frozen=True, omit_defaults=True):

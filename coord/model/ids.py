@@ -48,3 +48,9 @@ def event_cause(index: int) -> Cause:
 def decision_cause(index: int, ordinal: int) -> Cause:
     """The decision number `ordinal` (from 0) of the entry at this log index, as a cause."""
     return Cause(f"{index}.{ordinal}")
+
+
+def role_of_gang(key: str) -> str:
+    """`digits/trainer` of both `digits/trainer` and `digits/trainer/4`."""
+    job, role, *_ = key.split("/", 2)
+    return f"{job}/{role}"

@@ -69,8 +69,8 @@ class Case:
         rooms = Rooms()
         for name, (devices, cpu_millis, memory_mib) in self.free.items():
             room = Room(Host(name, 0, 1, HostStatus.UP, "a", "b", "c"))
-            room.devices, room.cpu_millis, room.memory_mib = list(devices), cpu_millis, memory_mib
-            rooms[name] = room
+            room.devices, room.cpu_millis, room.memory_mib = tuple(devices), cpu_millis, memory_mib
+            rooms.put(room)
         return rooms
 
 

@@ -5,9 +5,13 @@ none. Integer arithmetic and total order throughout, so that the same fleet and 
 give the same places, whatever order they arrived in.
 """
 
-from coord.core.placement.plain import place, refusal
+from coord.core.placement.fragmentation import remember_shapes
+from coord.core.placement.free import rooms_of
+from coord.core.placement.placing import place
 from coord.core.placement.plan import Place, Plan, Refusal, Wish, wish_of
-from coord.core.placement.rooms import Room, Rooms, rooms_of
+from coord.core.placement.refusal import refusal
+from coord.core.placement.room import Room
+from coord.core.placement.rooms import Rooms
 
 __all__ = [
     "Place",
@@ -18,6 +22,7 @@ __all__ = [
     "Wish",
     "place",
     "refusal",
+    "remember_shapes",
     "rooms_of",
     "wish_of",
 ]

@@ -1,9 +1,7 @@
-"""Where a gang goes: all of it or nothing.
+"""Placement under the first rules (`logic_version` 1), for logs that were written by them.
 
-Integer arithmetic and total order throughout, so that the same fleet and the same wish always give
-the same places, whatever order they arrived in. Hosts where the gang ran before come first, each
-index back to its own where possible; then its spares; then the best fit: the host on which least is
-left over. Ties go to the lesser host id.
+Hosts where the gang ran before come first, each index back to its own where possible; then its
+spares; then the best fit: the host on which least is left over. Ties go to the lesser host id.
 """
 
 from __future__ import annotations
@@ -11,51 +9,59 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 
-import msgspec
-
-from coord.core.placement.plan import Place, Plan, Refusal
+from coord.core.placement.plan import Place, Plan
 from coord.core.placement.rooms import Rooms
-from coord.core.state import State
-from coord.model.entities import Gang, Hold, QueueReason
+from coord.model.entities import Gang, Hold
 from coord.model.spec import Resources, RoleSpec
 
 
-def place(state: State, rooms: Rooms, gang: Gang, role: RoleSpec, smallest: int) -> Plan | None:
-    """Take places for as many of `gang.desired` tasks as fit, at least `smallest`; else None.
-
-    What the gang itself holds counts as free for it. On None, `rooms` are as before.
-    """
+def place_plainly(rooms: Rooms, gang: Gang, role: RoleSpec, smallest: int) -> Plan | None:
+    """As `place`, with what the gang holds given back already."""
     need = role.resources
-    rooms.free_holds(gang)
-    if _replicas(rooms, need, smallest) < smallest:
-        rooms.take_holds(gang)
+    if rooms.replicas(need) < smallest:
         return None
-    places = _place_tasks(rooms, gang, need)
-    return Plan(tuple(places), _keep_spares(rooms, places, need, role.spares))
+    places = _place_tasks(rooms, gang, role)
+    return Plan(tuple(places), _keep_spares(rooms, gang, places, role))
 
 
-def _place_tasks(rooms: Rooms, gang: Gang, need: Resources) -> list[Place]:
+def _fits(rooms: Rooms, name: str, need: Resources) -> bool:
+    return name in rooms and rooms[name].fits(need)
+
+
+def _take(rooms: Rooms, name: str, gang: Gang, role: RoleSpec) -> tuple[int, ...]:
+    hold = rooms[name].hold(role.resources, spare=False)
+    rooms.put(rooms[name].take(hold, gang.key, role.placement))
+    return hold.devices
+
+
+def _place_tasks(rooms: Rooms, gang: Gang, role: RoleSpec) -> list[Place]:
     """By index, without holes."""
-    wanted = gang.desired
+    wanted, need = gang.desired, role.resources
     found: dict[int, Place] = {}
     for index, name in enumerate(gang.hosts[:wanted]):
-        if name in rooms and rooms[name].fits(need):
-            found[index] = Place(name, rooms[name].take_one(need))
+        if _fits(rooms, name, need):
+            found[index] = Place(name, _take(rooms, name, gang, role))
     missing = [index for index in range(wanted) if index not in found]
     spare_hosts = sorted({hold.host: None for hold in gang.holds if hold.spare})
     before = [(name, False) for name in sorted(dict.fromkeys(gang.hosts))]
     for name, spare in [*before, *((name, True) for name in spare_hosts)]:
-        while missing and name in rooms and rooms[name].fits(need):
-            found[missing.pop(0)] = Place(name, rooms[name].take_one(need), spare)
+        while missing and _fits(rooms, name, need):
+            found[missing.pop(0)] = Place(name, _take(rooms, name, gang, role), spare)
     if missing:
         for index, name in zip(missing, _best_fits(rooms, need, len(missing)), strict=False):
-            found[index] = Place(name, rooms[name].take_one(need))
+            found[index] = Place(name, _take(rooms, name, gang, role))
     return [found[index] for index in sorted(found)]
+
+
+def _left_over(rooms: Rooms, name: str) -> tuple[int, int, int, str]:
+    """Sort key of the best fit: fewest devices left, then CPUs, then memory, then the id."""
+    room = rooms[name]
+    return (len(room.devices), room.cpu_millis, room.memory_mib, name)
 
 
 def _best_fits(rooms: Rooms, need: Resources, count: int) -> Iterable[str]:
     """Hosts for up to `count` replicas, each with room for one when it is yielded."""
-    heap = [(room.left_over(), name) for name, room in rooms.items() if room.fits(need)]
+    heap = [(_left_over(rooms, name), name) for name, room in rooms.items() if room.fits(need)]
     heapq.heapify(heap)
     for _ in range(count):
         if not heap:
@@ -64,86 +70,19 @@ def _best_fits(rooms: Rooms, need: Resources, count: int) -> Iterable[str]:
         yield name
         # The caller has taken its part by now; the fullest host goes on being filled.
         if rooms[name].fits(need):
-            heapq.heappush(heap, (rooms[name].left_over(), name))
+            heapq.heappush(heap, (_left_over(rooms, name), name))
 
 
-def _keep_spares(
-    rooms: Rooms, places: list[Place], need: Resources, count: int
-) -> tuple[Hold, ...]:
-    """Up to `count` places, on hosts the gang does not run on where there are such."""
+def _keep_spares(rooms: Rooms, gang: Gang, places: list[Place], role: RoleSpec) -> tuple[Hold, ...]:
+    """On hosts the gang does not run on where there are such."""
+    need, count = role.resources, role.spares
     if not count:
         return ()
     ours = dict.fromkeys(place.host for place in places)
     kept: list[Hold] = []
     fitting = [name for name, room in rooms.items() if room.fits(need)]
-    for name in sorted(fitting, key=lambda name: (name in ours, rooms[name].left_over())):
+    for name in sorted(fitting, key=lambda name: (name in ours, _left_over(rooms, name))):
         while len(kept) < count and rooms[name].fits(need):
-            devices = rooms[name].take_one(need)
-            kept.append(Hold(name, True, devices, need.cpu_millis, need.memory_mib))
+            kept.append(rooms[name].hold(need, spare=True))
+            _take(rooms, name, gang, role)
     return tuple(kept)
-
-
-def refusal(state: State, rooms: Rooms, gang: Gang, role: RoleSpec, smallest: int) -> Refusal:
-    """Why `place` found too little: the first of devices, CPUs, memory that is short."""
-    known = [host for host in state.hosts.values() if host.status != "removed"]
-    if not known:
-        return Refusal(QueueReason.NO_HOSTS, "no host has registered")
-    if not rooms:
-        return Refusal(QueueReason.HOSTS_UNAVAILABLE, f"0 of {len(known)} hosts take new work")
-    rooms.free_holds(gang)
-    found = _shortage(rooms, role.resources, smallest, len(known))
-    rooms.take_holds(gang)
-    return found
-
-
-def _shortage(rooms: Rooms, need: Resources, smallest: int, known: int) -> Refusal:
-    wishes = (
-        (QueueReason.DEVICES, Resources(devices=need.devices)),
-        (QueueReason.CPUS, Resources(cpu_millis=need.cpu_millis)),
-        (QueueReason.MEMORY, Resources(memory_mib=need.memory_mib)),
-    )
-    for reason, wish in wishes:
-        if _replicas(rooms, wish, smallest) < smallest:
-            return Refusal(reason, _shortage_of(rooms, reason, need, smallest, known))
-    together = _replicas(rooms, need, smallest)
-    detail = f"{together} of {smallest} replicas fit when all they need is counted together"
-    return Refusal(QueueReason.DEVICES if need.devices else QueueReason.CPUS, detail)
-
-
-def _replicas(rooms: Rooms, need: Resources, enough: int) -> int:
-    count = 0
-    for room in rooms.values():
-        count += room.replicas(need, enough - count)
-        if count == enough:
-            break
-    return count
-
-
-def _shortage_of(
-    rooms: Rooms, reason: QueueReason, need: Resources, smallest: int, known: int
-) -> str:
-    if reason == QueueReason.DEVICES:
-        each, most, unit = (
-            need.devices,
-            max(len(room.devices) for room in rooms.values()),
-            "devices",
-        )
-    elif reason == QueueReason.CPUS:
-        each, most = need.cpu_millis, max(room.cpu_millis for room in rooms.values())
-        unit = "thousandths of a CPU"
-    else:
-        each, most = need.memory_mib, max(room.memory_mib for room in rooms.values())
-        unit = "MiB"
-    wish = msgspec.structs.replace(Resources(), **{_FIELD[reason]: each})
-    fit = _replicas(rooms, wish, smallest)
-    return (
-        f"{fit} of {smallest} replicas fit: each needs {each} {unit}, the most free on one host is "
-        f"{most}; {len(rooms)} of {known} hosts take new work"
-    )
-
-
-_FIELD = {
-    QueueReason.DEVICES: "devices",
-    QueueReason.CPUS: "cpu_millis",
-    QueueReason.MEMORY: "memory_mib",
-}

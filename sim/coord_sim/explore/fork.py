@@ -48,7 +48,8 @@ def fork(state: State) -> State:
     copy.waiting = state.waiting.copy()
     copy.finished = state.finished.copy()
     copy.checkpoints_by_gang = state.checkpoints_by_gang.copy()
-    copy.rooms = state.rooms.copy()
+    copy.rooms = None if state.rooms is None else state.rooms.copy()
+    copy.moved = dict(state.moved)
     copy.timers = _fork_timers(state.timers)
     return copy
 

@@ -8,11 +8,12 @@ from coord_sim.mutants.of_hosts import CORE
 _GANGS = "coord.core.gangs:"
 _FAILURES = "coord.core.failures:"
 _SCHEDULING = "coord.core.scheduling:"
+_STARTING = "coord.core.starting:"
 _PLACEMENT = "coord.core.placement."
 _CHECKPOINTS = "coord.core.checkpoints:"
 _ENDING = "coord.core.ending:"
 _JOBS = "coord.core.jobs:"
-_DROP_UNFINISHED = Edit(f"{_SCHEDULING}_start", "drop_unfinished(step, gang)", "drop_unfinished")
+_DROP_UNFINISHED = Edit(f"{_STARTING}start", "drop_unfinished(step, gang)", "drop_unfinished")
 
 FAILURES = (
     Mutant(
@@ -91,9 +92,7 @@ FAILURES = (
         races=(3,),
         reach=CORE,
         edits=(
-            Edit(
-                f"{_SCHEDULING}_place_waiting", "if gang.not_before_ms > step.now_ms:", "if False:"
-            ),
+            Edit(f"{_SCHEDULING}_backs_off", "if gang.not_before_ms <= step.now_ms:", "if True:"),
         ),
     ),
     Mutant(
@@ -136,9 +135,9 @@ PLACES = (
         reach=CORE,
         edits=(
             Edit(
-                f"{_PLACEMENT}plain:place",
-                "if _replicas(rooms, need, smallest) < smallest:",
-                "if not _replicas(rooms, need, smallest):",
+                f"{_PLACEMENT}plain:place_plainly",
+                "if rooms.replicas(need) < smallest:",
+                "if not rooms.replicas(need):",
             ),
         ),
     ),
@@ -148,7 +147,7 @@ PLACES = (
         breaks="a device is given to one gang and kept for another",
         races=(30, 33),
         reach=CORE,
-        edits=(Edit(f"{_PLACEMENT}rooms:rooms_of", "if gang.holds:", "if False:"),),
+        edits=(Edit(f"{_PLACEMENT}free:rooms_of", "if gang.holds:", "if False:"),),
     ),
     Mutant(
         name="stopping-is-not-free",
@@ -158,7 +157,7 @@ PLACES = (
         reach=CORE,
         edits=(
             Edit(
-                f"{_PLACEMENT}rooms:_room_beside_tasks",
+                f"{_PLACEMENT}free:room_beside_tasks",
                 "tasks = [state.tasks[key] for key in host.tasks]",
                 "tasks = [state.tasks[key] for key in host.tasks "
                 "if state.tasks[key].stop_deadline_ms == 0]",
@@ -172,9 +171,7 @@ PLACES = (
         races=(30, 31),
         reach=CORE,
         edits=(
-            Edit(
-                f"{_SCHEDULING}_start", "holds=plan.spares,", "holds=(*plan.spares, *gang.holds),"
-            ),
+            Edit(f"{_STARTING}start", "holds=plan.spares,", "holds=(*plan.spares, *gang.holds),"),
         ),
     ),
     Mutant(
@@ -199,7 +196,7 @@ PLACES = (
         reach=CORE,
         edits=(
             Edit(
-                f"{_SCHEDULING}_start",
+                f"{_STARTING}start",
                 "generation = job.generation + 1",
                 "generation = gang.generation + 1",
             ),
