@@ -172,7 +172,7 @@ def _advance(step: Step, row: Maintenance) -> None:
         host = state.hosts[name]
         cause = step.decide(MaintenanceHostOut((step.cause,), row.maintenance, name))
         out = (*row.out, MaintainedHost(name, host.boot, step.now_ms))
-        row = replace(row, waiting=row.waiting[1:], out=out)
+        row = replace(row, waiting=row.waiting[1:], out=out, stalled="")
         if not host.drain_requested:
             by_ms = step.now_ms + row.within_ms if row.within_ms else 0
             reason = f"maintenance {row.maintenance}"
@@ -206,17 +206,18 @@ def _end(step: Step, row: Maintenance, ending: str) -> None:
 def left_without_place(step: Step, name: str) -> str:
     """The gang that would find no place if this host went too, in words; empty when all would.
 
-    Tried on a copy of what is free: gangs on the host and gangs on their way elsewhere, in the
-    order in which they were submitted.
+    Tried on a copy of what is free: gangs that have to leave a host and gangs on their way
+    elsewhere, in the order in which they were submitted.
     """
     state = step.state
     rooms = rooms_of(state)
-    rooms.pop(name, None)
-    here = dict.fromkeys(state.tasks[key].gang for key in state.hosts[name].tasks)
+    rooms.leave(name)
+    leaving = [host for host in state.hosts.values() if host.move_by_ms or host.host == name]
+    there = dict.fromkeys(state.tasks[key].gang for host in leaving for key in host.tasks)
     moving = [
         gang
         for gang in state.gangs.values()
-        if (gang.key in here and gang.phase in ACTIVE) or _between_generations(gang)
+        if (gang.key in there and gang.phase in ACTIVE) or _between_generations(gang)
     ]
     for gang in moving:
         for key in gang.live:

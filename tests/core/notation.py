@@ -11,6 +11,12 @@
     submit d: t x4 devices=1 spares=1; s x2 independent | user_limit=1 checkpoint_dir=/c
     started, exited, reaped, unkillable, launch-failed, progress, begin, shard TASK key=value ...
     preempt h1 grace_ms=500, drain h1, undrain h1, remove h1
+    drain h1 within_ms=60000              moves at checkpoints, the last by then
+    quarantine h1 reason=x, release h1 [repaired], approve h1 [version=9], decline h1 [version=9]
+    health h1 outcome=passed occasion=on_request
+    maintenance rack z1/p1/r1 limit=2 within_ms=60000 [safe], cancel-maintenance 1
+    set-queue q quota=8 quotas.h100=4 borrowing_limit=2 may_preempt=true, remove-queue q
+    submit d: t x4 devices=1 | queue=q priority=2 owner=ann preemptible=false
     cancel d, resize d t 3, note, allow-evictions, version 2
 
 A task is `d/t/0#1`; `d/t/*#1` is each of that generation which the state knows, by index. Its host
@@ -30,11 +36,15 @@ from coord.model import events
 from coord.model.entry import Origin
 from coord.model.events import AnyEvent
 from coord.model.place import Located, Place, Rail, Switch, Uplink
-from coord.model.settings import Settings
+from coord.model.queue import QueueSpec
+from coord.model.settings import Settings, with_numbers
 from coord.model.spec import JobSpec, Resources, RestartPolicy, RoleSpec
 
 QUICK = {"lease_ms": 3_000, "suspect_ms": 1_500, "heartbeat_ms": 500, "fence_ms": 1_000}
 """Short leases keep transcripts short."""
+
+QUEUEING = ("queue", "priority", "owner", "preemptible")
+"""Of a job, where it waits."""
 
 
 class Line(msgspec.Struct):
@@ -95,7 +105,8 @@ def _leader(state: State, plain: list[str], options: dict[str, Any]) -> list[Any
 def _configure(state: State, plain: list[str], options: dict[str, Any]) -> list[AnyEvent]:
     cluster = plain[0] if plain else "c"
     logic_version = int(options.pop("logic", 1))
-    settings = _convert({**QUICK, **options}, Settings)
+    numbers = {name: int(value) for name, value in options.items()}
+    settings = with_numbers(Settings(), {**QUICK, **numbers})
     return [events.ClusterConfigured(cluster, settings, logic_version)]
 
 
@@ -107,8 +118,13 @@ def _host(state: State, plain: list[str], options: dict[str, Any]) -> list[AnyEv
         found.append(events.TaskFound(key, int(pid), not exited))
     ports = tuple(int(port) for port in filter(None, options.pop("ports", "").split(",")))
     known = state.hosts.get(name)
-    place = Place(*options.pop("place", "").split("/"))
-    rails = tuple(_rail(word) for word in filter(None, options.pop("rails", "").split(",")))
+    said = known.announced if known and known.announced else Located(name)
+    where = options.pop("place", None)
+    place = said.place if where is None else Place(*where.split("/"))
+    cables = options.pop("rails", None)
+    rails = said.rails
+    if cables is not None:
+        rails = tuple(_rail(word) for word in filter(None, cables.split(",")))
     given = {
         "host": name,
         "agent": known.agent if known else f"agent-{name}",
@@ -174,9 +190,12 @@ def _submit(words: list[str]) -> AnyEvent:
     name, _, roles_text = roles_text.partition(":")
     policy: dict[str, Any] = dict(word.split("=", 1) for word in rest.split())
     checkpoint_dir = policy.pop("checkpoint_dir", "")
+    queueing = {name: policy.pop(name) for name in QUEUEING if name in policy}
     roles = tuple(_role(part.split()) for part in roles_text.split(";") if part.strip())
     spec = JobSpec(name.strip(), roles, _convert(policy, RestartPolicy), checkpoint_dir)
-    return events.JobSubmitted(spec, "me")
+    queued = _convert({"name": spec.name, "roles": (), **queueing}, JobSpec)
+    queueing = {name: getattr(queued, name) for name in queueing}
+    return events.JobSubmitted(msgspec.structs.replace(spec, **queueing), "me")
 
 
 def _role(words: list[str]) -> RoleSpec:
@@ -250,9 +269,9 @@ def _report(event_type: type[Any], state: State, key: str, given: dict[str, Any]
     return _convert(given, event_type)
 
 
-def _about_host(event_type: type[Any]) -> Any:
+def _about_host(event_type: type[Any], **defaults: str) -> Any:
     def read(state: State, plain: list[str], options: dict[str, Any]) -> list[AnyEvent]:
-        given = {"host": plain[0], **options}
+        given = {"host": plain[0], **defaults, **options}
         if "incarnation" in event_type.__struct_fields__:
             known = state.hosts.get(plain[0])
             given.setdefault("incarnation", known.incarnation if known else 1)
@@ -261,6 +280,32 @@ def _about_host(event_type: type[Any]) -> Any:
         return [_convert(given, event_type)]
 
     return read
+
+
+def _answer(approved: bool) -> Any:
+    def read(state: State, plain: list[str], options: dict[str, Any]) -> list[AnyEvent]:
+        row = state.quarantines.get(plain[0])
+        version = int(options.get("version", row.version if row else 0))
+        reason = options.get("reason", "")
+        return [events.QuarantineAnswered(plain[0], version, approved, "me", reason)]
+
+    return read
+
+
+def _release(state: State, plain: list[str], options: dict[str, Any]) -> list[AnyEvent]:
+    reason = options.get("reason", "")
+    return [events.HostReleaseRequested(plain[0], "me", reason, "repaired" in plain)]
+
+
+def _maintenance(state: State, plain: list[str], options: dict[str, Any]) -> list[AnyEvent]:
+    given = {"level": plain[0], "domain": plain[1], "actor": "me", **options}
+    return [_convert({**given, "safe": "safe" in plain}, events.MaintenanceRequested)]
+
+
+def _queue(state: State, plain: list[str], options: dict[str, Any]) -> list[AnyEvent]:
+    quotas = {name[7:]: options.pop(name) for name in list(options) if name.startswith("quotas.")}
+    spec = _convert({"name": plain[0], "quotas": quotas, **options}, QueueSpec)
+    return [events.QueueConfigured(spec, "me")]
 
 
 def _cancel(state: State, plain: list[str], options: dict[str, Any]) -> list[AnyEvent]:
@@ -295,7 +340,16 @@ VERBS: dict[str, Any] = {
     "preempt": _about_host(events.PreemptionNoticed),
     "drain": _about_host(events.DrainRequested),
     "undrain": _about_host(events.UndrainRequested),
+    "quarantine": _about_host(events.HostQuarantineRequested),
+    "release": _release,
+    "approve": _answer(True),
+    "decline": _answer(False),
+    "maintenance": _maintenance,
+    "cancel-maintenance": lambda _, plain, __: [events.MaintenanceCancelled(int(plain[0]), "me")],
     "remove": _about_host(events.HostRemovalRequested),
+    "health": _about_host(events.HealthChecked, check="gpu", occasion="periodic"),
+    "set-queue": _queue,
+    "remove-queue": lambda _, plain, __: [events.QueueRemoved(plain[0], "me")],
     "cancel": _cancel,
     "resize": _resize,
 }

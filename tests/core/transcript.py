@@ -157,7 +157,8 @@ def _show(driver: Driver, words: list[str]) -> list[str]:
 
 def _plan(driver: Driver, words: list[str]) -> list[str]:
     plan = host_plan(driver.state, words[0])
-    lines = [f"version {plan.version} incarnation {plan.incarnation}"]
+    test = f" test {plan.test}" if plan.test else ""
+    lines = [f"version {plan.version} incarnation {plan.incarnation}{test}"]
     for order in plan.tasks:
         said = _fields(order, skip=("task", "job", "role", "index", "generation", "action", "env"))
         lines.append(f"  {order.action} {order.task} {said}".rstrip())
