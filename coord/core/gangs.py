@@ -19,9 +19,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from coord.core import failures, fleet
+from coord.core import blame, failures, fleet, pace
 from coord.core.attribution import (
-    CONSEQUENCE,
     VAGUE,
     Finding,
     begin_burst,
@@ -40,7 +39,6 @@ from coord.model.decisions import (
     GangStopped,
     GangSucceeded,
     GenerationStarted,
-    HangDetected,
     JobQueued,
     RestartScheduled,
     TaskAbandoned,
@@ -52,7 +50,6 @@ from coord.model.entities import (
     Gang,
     GangPhase,
     Host,
-    HostStatus,
     QueueReason,
     Task,
     TaskStatus,
@@ -138,11 +135,44 @@ def end_gang(step: Step, key: str, cause: FailureCause, final: str, why: str) ->
         step.scheduling = True
 
 
+def give_way(step: Step, key: str, by: str, grace_ms: int, why: str) -> None:
+    """The gang must leave its place to another one. It restarts once there is room again."""
+    gang = step.state.gangs[key]
+    # Its queue is not charged with it any more: its place is charged to who gets it.
+    step.state.put_gang(replace(gang, yields_to=by, claim=0, holds=()))
+    cause, detail = FailureCause.PREEMPTION, f"gives way to {by}"
+    fail_gang(step, key, cause, by, detail, step.now_ms, why, grace_ms=grace_ms)
+
+
+def _gave_way(step: Step, gang: Gang) -> Gang:
+    """All of its places are free, or kept for the one that gets them."""
+    if not gang.yields_to:
+        return gang
+    state = step.state
+    by = state.gangs.get(gang.yields_to)
+    if by is not None and gang.key in by.victims:
+        left = tuple(key for key in by.victims if key != gang.key)
+        state.put_gang(replace(by, victims=left))
+    step.scheduling = True
+    return replace(gang, yields_to="")
+
+
+def _hand_over(step: Step, gang: Gang, task: Task) -> None:
+    """The place of a task of a gang that gives way: kept for the one that gets it."""
+    by = step.state.gangs.get(gang.yields_to)
+    if by is not None and by.phase == GangPhase.WAITING and gang.key in by.victims:
+        step.state.put_gang(fleet.hold_place(step, by, task))
+    step.scheduling = True
+
+
 def _stop_tasks(
     step: Step, gang: Gang, cause: FailureCause, reason: str, why: str, final: str, grace_ms: int
 ) -> None:
     role_grace_ms = role_of(step, gang).grace_ms
-    grace_ms = role_grace_ms if grace_ms < 0 else min(grace_ms, role_grace_ms)
+    if grace_ms < 0:
+        grace_ms = role_grace_ms
+    elif not gang.yields_to:  # Whoever gives way to a gang has been promised all of its notice.
+        grace_ms = min(grace_ms, role_grace_ms)
     stopping = []
     for key in gang.live:
         task = step.state.tasks[key]
@@ -196,6 +226,7 @@ def settle(step: Step, key: str, why: str = "") -> None:
         _end(step, replace(gang, stop_final="succeed"), why)
     elif gang.phase == GangPhase.STOPPING:
         gang = conclude(step, gang, why)
+        blame.remember(step, gang, why)
         incident_stopped(step, gang)
         if gang.stop_final:
             _end(step, gang, why)
@@ -214,6 +245,8 @@ def _await_fence(step: Step, gang: Gang, why: str) -> None:
 
 
 def _schedule_restart(step: Step, gang: Gang, why: str) -> None:
+    yielded = bool(gang.yields_to)
+    gang = _gave_way(step, gang)
     not_before_ms = step.now_ms + gang.backoff_ms
     policy = step.state.jobs[gang.job].spec.restart
     decided = step.decide(
@@ -228,7 +261,8 @@ def _schedule_restart(step: Step, gang: Gang, why: str) -> None:
             not_before_ms,
         )
     )
-    holds_until_ms = step.now_ms + step.state.meta.settings.hold_ms
+    # Whoever gave way keeps nothing.
+    holds_until_ms = 0 if yielded else step.now_ms + step.state.meta.settings.hold_ms
     step.state.put_gang(
         replace(
             gang,
@@ -242,11 +276,12 @@ def _schedule_restart(step: Step, gang: Gang, why: str) -> None:
             cause=decided,
         )
     )
-    step.state.timers.arm("gang", gang.key, min(not_before_ms, holds_until_ms))
+    step.state.timers.arm("gang", gang.key, min(not_before_ms, holds_until_ms or not_before_ms))
     step.scheduling = True
 
 
 def _end(step: Step, gang: Gang, why: str) -> None:
+    gang = _gave_way(step, gang)
     succeeded = gang.stop_final == "succeed"
     gang = close_incident(step, gang, resolved=succeeded)
     causes = (why, gang.cause) if gang.cause not in ("", why) else (why,)
@@ -256,7 +291,16 @@ def _end(step: Step, gang: Gang, why: str) -> None:
     else:
         phase = GangPhase.STOPPED
         decided = step.decide(GangStopped(causes, gang.job, gang.key, gang.generation))
-    gang = replace(gang, phase=phase, holds=(), live=(), cause=decided)
+    gang = replace(
+        gang,
+        phase=phase,
+        holds=(),
+        live=(),
+        cause=decided,
+        claim=0,
+        victims=(),
+        reserving=False,
+    )
     step.state.put_gang(gang)
     step.scheduling = True
     gang_ended(step, gang, end_gang)
@@ -290,6 +334,7 @@ def task_gone(step: Step, task: Task) -> None:
     """Reaped: its place is free, or kept for its gang's restart."""
     state = step.state
     gang = state.gangs.get(task.gang)
+    blame.worked(step, task)
     fleet.release(step, task)
     if gang is None:
         step.scheduling = True
@@ -303,7 +348,9 @@ def task_gone(step: Step, task: Task) -> None:
             found = Finding(FailureCause.UNKNOWN, task.key, "reaped without an exit", VAGUE)
             weigh_against(step, gang.key, found, step.now_ms, step.cause)
             return
-        if gang.phase == GangPhase.STOPPING and not gang.stop_final:
+        if gang.yields_to:
+            _hand_over(step, gang, task)
+        elif gang.phase == GangPhase.STOPPING and not gang.stop_final:
             gang = fleet.hold_place(step, gang, task)
         state.put_gang(gang)
     if len(gang.holds) == held:
@@ -373,6 +420,7 @@ def tasks_lost(
     for key in [key for host in hosts for key in host.tasks]:
         task = state.tasks[key]
         state.tasks.put(key, replace(task, status=TaskStatus.LOST))
+        blame.worked(step, task)
         gang = state.gangs.get(task.gang)
         if gang is None or not counts(gang, task):
             continue
@@ -425,18 +473,18 @@ def look_at(step: Step, key: str) -> None:
     if gang is None:
         return
     if gang.phase == GangPhase.WAITING:
-        if gang.holds and step.now_ms >= gang.holds_until_ms:
-            gang = replace(gang, holds=())
+        if (gang.holds or gang.claim) and step.now_ms >= gang.holds_until_ms:
+            gang = replace(gang, holds=(), claim=0)
             state.put_gang(gang)
             step.scheduling = True
         if gang.not_before_ms > step.now_ms:
             state.timers.arm("gang", key, gang.not_before_ms)
         elif gang.queue_reason == QueueReason.BACKOFF:
             step.scheduling = True
-        if gang.holds:
+        if gang.holds or gang.claim:
             state.timers.arm("gang", key, gang.holds_until_ms)
     elif gang.phase == GangPhase.RUNNING and gang.progress_ms:
-        _look_for_hang(step, gang)
+        pace.look_for_hang(step, gang, role_of(step, gang), weigh_against)
 
 
 def heard_again(step: Step, task: Task) -> None:
@@ -454,31 +502,6 @@ def heard_again(step: Step, task: Task) -> None:
         return
     state.put_gang(replace(gang, progress_ms=max(step.now_ms, 1)))
     state.timers.arm("gang", gang.key, step.now_ms)
-
-
-def _look_for_hang(step: Step, gang: Gang) -> None:
-    hang_ms = role_of(step, gang).hang_ms
-    if not hang_ms:
-        return
-    silent_ms = step.now_ms - gang.progress_ms
-    if silent_ms < hang_ms:
-        step.state.timers.arm("gang", gang.key, gang.progress_ms + hang_ms)
-        return
-    tasks = [step.state.tasks[key] for key in gang.live]
-    running = [task for task in tasks if task.status == TaskStatus.RUNNING]
-    if any(step.state.hosts[task.host].status != HostStatus.UP for task in running):
-        return  # Silence about a task is no evidence; `heard_again` looks again.
-    if not running:
-        return  # Whoever is yet to start looks again.
-    behind = min(task.step for task in running)
-    slowest = tuple(task.key for task in running if task.step == behind)
-    cause = step.decide(
-        HangDetected((step.cause,), gang.job, gang.key, gang.generation, silent_ms, slowest)
-    )
-    detail = f"no step finished for {silent_ms} ms"
-    weight = VAGUE if len(slowest) == 1 < len(running) else CONSEQUENCE
-    found = Finding(FailureCause.UNKNOWN, slowest[0], detail, weight)
-    weigh_against(step, gang.key, found, gang.progress_ms, cause)
 
 
 def _without(gang: Gang, key: str) -> Gang:

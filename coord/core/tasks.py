@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from coord.core import attribution, gangs
+from coord.core import attribution, gangs, pace
 from coord.core.incidents import close_incident
 from coord.core.state import LIVE_HOST
 from coord.core.step import Step, on
@@ -153,7 +153,7 @@ def _unkillable(step: Step, event: TaskUnkillable) -> Rejection | None:
 
 @on(ProgressReported)
 def _progress(step: Step, event: ProgressReported) -> Rejection | None:
-    if event.step < 0:
+    if event.step < 0 or event.busy_us < 0:
         return Rejection.INVALID
     found = current_task(step, event)
     if isinstance(found, Rejection):
@@ -164,16 +164,21 @@ def _progress(step: Step, event: ProgressReported) -> Rejection | None:
     if task.status != TaskStatus.RUNNING or event.step <= task.step:
         return Rejection.NOTHING_TO_DO
     state = step.state
+    task = pace.paced(step, task, event.step - task.step, event.busy_us)
     state.tasks.put(task.key, replace(task, step=event.step, progress_ms=step.now_ms))
     first = not gang.progress_ms
-    furthest = max(gang.step, event.step)
+    before = gang.step
+    furthest = max(before, event.step)
     # Never 0, which stands for "none yet".
     gang = replace(gang, step=furthest, progress_ms=max(step.now_ms, 1))
     if gang.incident:
         gang = close_incident(step, gang, resolved=True)
+    if furthest > before:
+        gang = pace.look_for_slow_ranks(step, pace.advanced(step, gang, before))
     state.put_gang(gang)
-    if first:
-        hang_ms = gangs.role_of(step, gang).hang_ms
+    if first or step.state.jobs[gang.job].spec.hang_floor_ms:
+        # What is learned may shorten the wait.
+        hang_ms = pace.hang_limit_ms(step, gang, gangs.role_of(step, gang))
         if hang_ms:
             state.timers.arm("gang", gang.key, step.now_ms + hang_ms)
     return None
