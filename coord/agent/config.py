@@ -12,6 +12,7 @@ import msgspec
 from coord.agent.host import PORT_RANGE
 from coord.agent.logs import LogLimits
 from coord.client.servers import base_url
+from coord.model.place import NOWHERE, Place, Rail, is_name
 
 
 class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +30,9 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     memory_mib: int = 0
     device_type: str = ""
     labels: dict[str, str] = {}
+    place: Place = NOWHERE
+    """Where the host stands, as far as nobody imports it."""
+    rails: tuple[Rail, ...] = ()
     port_range: tuple[int, int] = PORT_RANGE
     log_limits: LogLimits = LogLimits()
     unkillable_s: float = 5.0
@@ -58,10 +62,25 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("devices", "cpu_millis", "memory_mib"):
             if getattr(self, name) < 0:
                 found.append(f"{name} is {getattr(self, name)}; it must not be negative")
+        found += self._problems_of_place()
         limits = self.log_limits
         if limits.segment_bytes < 4_096 or limits.segment_bytes % 4_096 or limits.segments < 2:
             found.append(
                 f"logs of {limits.segments} segments of {limits.segment_bytes} bytes: there must "
                 "be at least 2, of a multiple of 4,096 bytes"
             )
+        return found
+
+    def _problems_of_place(self) -> list[str]:
+        found = []
+        for level in ("zone", "pod", "rack", "nvlink"):
+            name = getattr(self.place, level)
+            if name and ("/" in name or not is_name(name)):
+                found.append(f"{level} {name!r} cannot be a name: no '/', no space at its ends")
+        rails = [rail.rail for rail in self.rails]
+        for at, rail in enumerate(self.rails):
+            if not is_name(rail.rail) or (rail.switch and not is_name(rail.switch)):
+                found.append(f"rail {rail.rail!r} with switch {rail.switch!r} cannot be named so")
+            elif rail.rail in rails[:at]:
+                found.append(f"rail {rail.rail!r} is named twice")
         return found

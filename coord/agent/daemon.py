@@ -291,6 +291,8 @@ async def _run_with(
         labels=config.labels,
         ports=ports,
         version=__version__,
+        place=config.place,
+        rails=config.rails,
         cluster=config.cluster,
     )
     async with agent:

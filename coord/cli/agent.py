@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from coord.cli import given
 from coord.cli.exits import BadInput, Failure
 from coord.cli.process_logs import configure_logs, log_options
 from coord.cli.session import server_option, split_servers
+from coord.model.place import Place, Rail, is_name
 
 if TYPE_CHECKING:
     from coord.agent.config import AgentConfig
@@ -65,7 +67,23 @@ if TYPE_CHECKING:
     "labels",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Where it stands, such as rack=r7.",
+    help="What else is known of it, such as model=dgx.",
+)
+@click.option("--zone", default="", envvar="COORD_ZONE", help="The zone the host stands in.")
+@click.option("--pod", default="", envvar="COORD_POD", help="The pod within the zone.")
+@click.option("--rack", default="", envvar="COORD_RACK", help="The rack within the pod.")
+@click.option(
+    "--nvlink",
+    default="",
+    envvar="COORD_NVLINK",
+    help="The domain within which devices of several hosts share NVLink.",
+)
+@click.option(
+    "--rail",
+    "rails",
+    multiple=True,
+    metavar="NAME[=SWITCH]",
+    help="A port on the network, and the leaf switch it is connected to. Repeatable.",
 )
 @click.option(
     "--ports",
@@ -97,6 +115,11 @@ def agent(
     cpus: float,
     memory_mib: int,
     labels: tuple[str, ...],
+    zone: str,
+    pod: str,
+    rack: str,
+    nvlink: str,
+    rails: tuple[str, ...],
     ports: str,
     cluster_id: str,
     stop_tasks: bool,
@@ -106,7 +129,9 @@ def agent(
     """Run the agent of this host until SIGTERM or Ctrl-C.
 
     It launches what the coordinator places here, watches it and reports. Tasks run on when the
-    agent ends, and are found again by the next one with the same --data.
+    agent ends, and are found again by the next one with the same --data. Where the host stands is
+    announced by --zone, --pod, --rack, --nvlink and --rail; what `coordctl topology import` says
+    of it counts over that.
     """
     from coord.agent.config import AgentConfig
 
@@ -122,6 +147,8 @@ def agent(
         memory_mib=memory_mib,
         device_type=device_type,
         labels=given.pairs("--label", labels),
+        place=_checked_place(zone, pod, rack, nvlink),
+        rails=tuple(_checked_rails(rails)),
         stop_tasks=stop_tasks,
     )
     if ports:
@@ -137,6 +164,25 @@ def _checked_servers(servers: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(base_url(server) for server in split_servers(servers))
     except ValueError as error:
         raise BadInput(f"--server: {error}") from error
+
+
+def _checked_place(zone: str, pod: str, rack: str, nvlink: str) -> Place:
+    for flag, name in (("zone", zone), ("pod", pod), ("rack", rack), ("nvlink", nvlink)):
+        if name and ("/" in name or not is_name(name)):
+            raise BadInput(f"--{flag} is {name!r}; give a name without '/' or spaces at its ends")
+    return Place(zone, pod, rack, nvlink)
+
+
+def _checked_rails(given_rails: tuple[str, ...]) -> Iterator[Rail]:
+    seen: dict[str, None] = {}
+    for text in given_rails:
+        name, equals, switch = text.partition("=")
+        if not is_name(name) or (equals and not is_name(switch)):
+            raise BadInput(f"--rail is {text!r}; write NAME or NAME=SWITCH, such as mlx5_0=leaf-1")
+        if name in seen:
+            raise BadInput(f"--rail {name} is given twice")
+        seen[name] = None
+        yield Rail(name, switch)
 
 
 def _with_ports(config: AgentConfig, ports: tuple[int, int]) -> AgentConfig:

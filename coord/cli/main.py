@@ -18,6 +18,7 @@ COMMANDS: dict[str, Lazy] = {
     "agent": Lazy("coord.cli.agent:agent", "Run the agent of this host."),
     "job": Lazy("coord.cli.jobs:job", "Submit, look at, resize and cancel jobs; read their logs."),
     "host": Lazy("coord.cli.hosts:host", "Look at hosts; drain, undrain and remove them."),
+    "topology": Lazy("coord.cli.topology:topology", "Import where hosts stand; show the tree."),
     "events": Lazy("coord.cli.events:events", "What happened, and what was decided."),
     "note": Lazy("coord.cli.events:note", "Write something down in the log."),
     "cluster": Lazy("coord.cli.cluster:cluster", "Look at the servers; add, remove, hand over."),

@@ -43,6 +43,7 @@ from coord.model.channel import (
     Welcome,
 )
 from coord.model.events import AnyEvent, HostRegistered, TaskFound
+from coord.model.place import NOWHERE, Place, Rail
 from coord.model.plans import HostPlan
 from coord.model.rejections import Rejection
 from coord.model.settings import Settings
@@ -94,6 +95,8 @@ class Agent:
         labels: dict[str, str] | None = None,
         ports: Sequence[int] = (),
         version: str = "",
+        place: Place = NOWHERE,
+        rails: Sequence[Rail] = (),
         cluster: str = "",
         on_log_read: ReadLog | None = None,
         dialer: Dialer | None = None,
@@ -106,7 +109,8 @@ class Agent:
         self._ring = ServerRing(servers)
         self._offer = HostRegistered(
             host, agent_id, boot, address, devices, cpu_millis, memory_mib, device_type,
-            dict(labels or {}), tuple(ports), (), version,
+            dict(labels or {}), tuple(ports), (), version, place,
+            tuple(rails),
         )  # fmt: skip
         self._next_seq = next_seq
         self._hello = Hello(f"host:{host}", cluster, version=version)

@@ -11,9 +11,10 @@ from urllib.parse import quote
 from msgspec.structs import replace
 
 from coord.client.channel import Dialer, WebSocketDialer
-from coord.client.errors import ClientClosed, DoneButUnread, NotDone, Unavailable
+from coord.client.errors import ClientClosed, DoneButUnread, NotDone, Rejected, Unavailable
 from coord.client.http import Http
 from coord.client.servers import ServerRing
+from coord.client.topology import parts
 from coord.client.views import (
     ClusterView,
     Decided,
@@ -25,6 +26,7 @@ from coord.client.views import (
     JobList,
     JobView,
     LogPage,
+    TopologyView,
 )
 from coord.client.watch import watch_events
 from coord.client.writer import Writer
@@ -39,8 +41,11 @@ from coord.model.events import (
     JobResizeRequested,
     JobSubmitted,
     NoteAdded,
+    TopologyImported,
     UndrainRequested,
 )
+from coord.model.place import Located, Switch
+from coord.model.rejections import Rejection
 from coord.model.spec import JobSpec
 
 CHANGE_TIMEOUT_S = 15.0
@@ -153,7 +158,38 @@ class Client:
         """Let silent hosts be declared lost although so many are silent at once."""
         return await self.submit(EvictionsAllowed(self.actor, reason))
 
+    async def import_topology(
+        self,
+        hosts: Iterable[Located],
+        switches: Iterable[Switch] = (),
+        *,
+        source: str = "",
+        merge: bool = False,
+    ) -> Decided:
+        """Say where hosts stand, instead of all that was said before; with `merge`, beside it.
+
+        A large one goes in parts, one after the other. `result` counts the registered hosts that
+        stand elsewhere now. Raises Rejected: `unknown_switch`, `cycle`, `duplicate_name`,
+        `nothing_to_do`, `invalid`.
+        """
+        whole = TopologyImported(tuple(hosts), tuple(switches), source, self.actor, merge)
+        done = Decided(0)
+        pieces = parts(whole)
+        for piece in pieces:
+            try:
+                decided = await self.submit(piece)
+                done = Decided(decided.index, done.result + decided.result)
+            except Rejected as rejected:
+                last = piece is pieces[-1] and not done.index
+                if rejected.rejection != Rejection.NOTHING_TO_DO or last:
+                    raise
+        return done
+
     # Reads
+
+    async def topology(self, *, stale: bool = False) -> TopologyView:
+        """Where hosts stand, and how they are."""
+        return await self._get("/v1/topology", TopologyView, stale)
 
     async def jobs(self, *, stale: bool = False) -> list[JobView]:
         """All jobs, oldest first."""

@@ -19,9 +19,11 @@ from coord.client.views import (
     IncidentView,
     JobView,
     LogPage,
+    TopologyView,
 )
 from coord.model.entry import Recorded
 from coord.model.events import AnyEvent
+from coord.model.place import Located, Switch
 from coord.model.spec import JobSpec
 
 Answer = TypeVar("Answer")
@@ -138,7 +140,23 @@ class SyncClient:
         """See Client.allow_evictions."""
         return self._run(self._client.allow_evictions(reason=reason))
 
+    def import_topology(
+        self,
+        hosts: Iterable[Located],
+        switches: Iterable[Switch] = (),
+        *,
+        source: str = "",
+        merge: bool = False,
+    ) -> Decided:
+        """See Client.import_topology."""
+        call = self._client.import_topology(hosts, switches, source=source, merge=merge)
+        return self._run(call)
+
     # Reads
+
+    def topology(self, *, stale: bool = False) -> TopologyView:
+        """See Client.topology."""
+        return self._run(self._client.topology(stale=stale))
 
     def jobs(self, *, stale: bool = False) -> list[JobView]:
         """See Client.jobs."""

@@ -6,13 +6,16 @@ import msgspec
 
 from coord.model.entities import (
     Checkpoint,
+    DrainState,
     Gang,
     Host,
+    HostStatus,
     Incident,
     JobStatus,
     Task,
 )
 from coord.model.entry import Recorded
+from coord.model.place import NOWHERE, Located, Place, Rail, Switch
 from coord.model.settings import Settings
 from coord.model.spec import JobSpec, Resources
 
@@ -133,6 +136,31 @@ class ClusterView(msgspec.Struct, frozen=True, omit_defaults=True):
     size_bytes: int = 0
     sessions: int = 0
     """Agents and clients connected to it."""
+    applied_index: int = 0
+
+
+class PlacedHost(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a host stands, by imports over what it announced, and how it is."""
+
+    host: str
+    status: HostStatus
+    drain: DrainState = DrainState.NONE
+    quarantine: str = ""
+    place: Place = NOWHERE
+    rails: tuple[Rail, ...] = ()
+    announced: Located | None = None
+    device_type: str = ""
+    devices: int = 0
+    devices_used: int = 0
+
+
+class TopologyView(msgspec.Struct, frozen=True):
+    """Hosts that are not removed, switches, and all that was imported: of hosts that have not
+    registered too. Each by name."""
+
+    hosts: tuple[PlacedHost, ...]
+    switches: tuple[Switch, ...]
+    imported: tuple[Located, ...]
     applied_index: int = 0
 
 

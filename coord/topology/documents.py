@@ -164,5 +164,5 @@ def _not_too_deep(text: str, name: str) -> None:
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         if depth > DEPTH_LIMIT:
-            line = event.start_mark.line + 1
+            line = event.start_mark.line + 1 if event.start_mark is not None else 0
             raise TopologyError(name, line, "nested too deep", "give the file as it was written")

@@ -9,6 +9,7 @@ from typing import Any, BinaryIO, Self, TypeVar
 import msgspec
 from msgspec.structs import asdict, replace
 
+from coord.api.topology import topology_view
 from coord.api.views import host_view, job_view
 from coord.cli.session import Session
 from coord.client.errors import NotFound, Rejected, Unavailable
@@ -21,6 +22,7 @@ from coord.client.views import (
     JobView,
     LogPage,
     MemberView,
+    TopologyView,
 )
 from coord.core.machine import apply
 from coord.core.state import State, new_state
@@ -32,6 +34,7 @@ from coord.model.events import (
     JobResizeRequested,
     JobSubmitted,
     NoteAdded,
+    TopologyImported,
 )
 from coord.model.spec import JobSpec
 
@@ -96,6 +99,15 @@ class FakeClient:
 
     async def note(self, subject: str, text: str) -> Decided:
         return await self.submit(NoteAdded("ann", subject, text))
+
+    async def import_topology(
+        self, hosts: Any, switches: Any = (), *, source: str = "", merge: bool = False
+    ) -> Decided:
+        event = TopologyImported(tuple(hosts), tuple(switches), source, "ann", merge)
+        return await self.submit(event)
+
+    async def topology(self) -> TopologyView:
+        return _shown(topology_view(self.state), TopologyView)
 
     async def jobs(self) -> list[JobView]:
         return [await self.job(name) for name in self.state.jobs]

@@ -331,6 +331,8 @@ class SimHost:
             labels=config.labels,
             ports=PORTS,
             version=__version__,
+            place=config.place,
+            rails=config.rails,
             dialer=self.fleet.dial(self),
             rng=self.kernel.rng(f"agent/{self.name}"),
         )
