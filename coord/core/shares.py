@@ -134,7 +134,7 @@ class Shares:
         replicas = min(gang.desired, max(left // each, gang.claim))
         if replicas < smallest:
             return Grant(0, detail=self._why_not(spec, used + freed, smallest * each, left))
-        closed = ()
+        closed: tuple[str, ...] = ()
         if spec.quotas:
             closed, most = self._closed(spec, gang, smallest, each, freed)
             replicas = min(replicas, most)

@@ -36,6 +36,8 @@ class Rejection(enum.StrEnum):
     MAINTENANCE_ACTIVE = "maintenance_active"
     NOT_PROPOSED = "not_proposed"
     STALE_PROPOSAL = "stale_proposal"
+    UNKNOWN_QUEUE = "unknown_queue"
+    QUEUE_BUSY = "queue_busy"
     NOTHING_TO_DO = "nothing_to_do"
 
 
@@ -70,5 +72,7 @@ EXPLANATIONS: dict[Rejection, str] = {
     Rejection.MAINTENANCE_ACTIVE: "one of its hosts is part of a maintenance that goes on already",
     Rejection.NOT_PROPOSED: "no quarantine of it is proposed; see `coordctl host list`",
     Rejection.STALE_PROPOSAL: "the proposal has changed since; look at it as it is now, and answer",
+    Rejection.UNKNOWN_QUEUE: "no such queue; see `coordctl queue list`",
+    Rejection.QUEUE_BUSY: "jobs of it have not ended; cancel them or let them end first",
     Rejection.NOTHING_TO_DO: "it is so already; nothing was changed",
 }
