@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner, Result
 from jepsen_lite.history.journal import read_history
 from jepsen_lite.judge.watches import WatchWriter
-from jepsen_lite.run.again import TO_ITS_END
 from jepsen_lite.run.artefacts import keep
+from jepsen_lite.workloads.judging import TO_ITS_END
 from jepsen_lite.workloads.port import Evidence
 
 from coord.cli.exits import Exit

@@ -13,7 +13,7 @@ from jepsen_lite.history.foreign import read_etcd_log, read_text_log
 from jepsen_lite.history.journal import History, HistoryError, read_history
 from jepsen_lite.history.operation import Modelled, Operation
 from jepsen_lite.judge.exported import ExportedLog, judge_order
-from jepsen_lite.judge.findings import Finding, judged, with_subjects
+from jepsen_lite.judge.findings import with_subjects
 from jepsen_lite.judge.models import Model, Register, TextByKey, model_named
 from jepsen_lite.judge.verdict import Judgement, judge_history
 from jepsen_lite.run.artefacts import HISTORY, is_judgeable, read_evidence
@@ -29,8 +29,6 @@ FORMATS: dict[str, tuple[Callable[[Path], list[Operation]], Callable[[], Model[A
 }
 TEST = "test"
 """The fact that tells the history of a test from that of a run: the test's name."""
-QUIET = "quiet"
-TO_ITS_END = "the history reaches to the end of its run"
 OF_WORKLOADS = (
     Modelled("register-", "", "replicas", 1),
     Modelled("switch-", "", "switch"),
@@ -77,20 +75,11 @@ def judge_again(path: Path, *, form: str = "", budget_s: float = 60.0) -> Again:
         evidence, told = read_evidence(path)
         history = evidence.history
         judgements, note = _with_log(evidence, budget_s, path / HISTORY)
-        judgements = [*told, _reaches_its_end(history), *judgements]
+        judgements = [*told, *judgements]
     else:
         history = read_history(path / HISTORY if path.is_dir() else path)
         judgements, note = _without_log(history, budget_s)
     return Again(history, judgements, time.monotonic() - began_s, note)
-
-
-def _reaches_its_end(history: History) -> Judgement:
-    """Evidence is kept after a run has become quiet: a history without that moment lost its end."""
-    lost = history.cut_off or "it does not say when the run became quiet"
-    whole = not history.cut_off and any(mark.name == QUIET for mark in history.marks)
-    text = f"the end of the history is missing: {lost}; what clients were told then is not judged"
-    findings = [] if whole else [Finding(text, undecided=True)]
-    return judged(TO_ITS_END, findings, seen=len(history.operations), of="operations")
 
 
 def line(number: int) -> str:

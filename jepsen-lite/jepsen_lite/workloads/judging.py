@@ -31,6 +31,7 @@ from jepsen_lite.judge.exported import (
     judge_order,
     read_exported,
 )
+from jepsen_lite.judge.findings import Finding, judged
 from jepsen_lite.judge.lives import Life, read_lives
 from jepsen_lite.judge.replay import FOLLOWS, INVARIANTS, replay
 from jepsen_lite.judge.starts import STARTED_ONCE, judge_starts
@@ -59,6 +60,9 @@ EXPORT_TIMEOUT_S = 60.0
 EXPORT_PAUSE_S = 10.0
 """The longest pause within an export."""
 POLL_S = 0.25
+QUIET = "quiet"
+"""The mark of a history from which on nothing more is recorded."""
+TO_ITS_END = "the history reaches to the end of its run"
 FREEZING = ("pause-host",)
 """Nemeses that stop whole machines and let them go on."""
 
@@ -88,6 +92,7 @@ def judge_common(evidence: Evidence, ending: str = "") -> list[Judgement]:
     run = evidence.history.facts.get("run", "")
     ends = [judge_ends(replayed.state, ending, run)] if ending else []
     return [
+        _reaches_its_end(evidence.history),
         *judge_exported(operations, evidence.log),
         judge_order(operations),
         *replayed.judgements,
@@ -110,6 +115,15 @@ def judge_common(evidence: Evidence, ending: str = "") -> list[Judgement]:
             quiet_index=evidence.quiet_index,
         ),
     ]
+
+
+def _reaches_its_end(history: History) -> Judgement:
+    """Evidence is kept after a run has become quiet: a history without that moment lost its end."""
+    lost = history.cut_off or "it does not say when the run became quiet"
+    whole = not history.cut_off and any(mark.name == QUIET for mark in history.marks)
+    text = f"the end of the history is missing: {lost}; what clients were told then is not judged"
+    findings = [] if whole else [Finding(text, undecided=True)]
+    return judged(TO_ITS_END, findings, seen=len(history.operations), of="operations")
 
 
 async def sight(urls: Sequence[str]) -> list[Sighting]:
