@@ -11,9 +11,11 @@ from coord.core.state import LIVE_HOST, State
 from coord.model.entities import (
     ENDED_GANG,
     FINISHED_JOB,
+    OUT_OF_FLEET,
     GangPhase,
     Hold,
     HostStatus,
+    QuarantineState,
     Task,
     TaskStatus,
 )
@@ -244,3 +246,49 @@ def _drained(state: State) -> Iterator[str]:
     for name, host in sorted(state.hosts.items()):
         if host.drain == "drained" and host.tasks and host.status != HostStatus.REMOVED:
             yield f"{name} has {len(host.tasks)} tasks"
+
+
+@invariant("no more hosts are in quarantine without approval than were allowed")
+def _quarantine_share(state: State) -> Iterator[str]:
+    out = [row for row in state.quarantines.values() if row.state in OUT_OF_FLEET and row.allowed]
+    allowed = max((row.allowed for row in out), default=0)
+    if len(out) > allowed:
+        yield f"{len(out)} of {allowed}: {', '.join(sorted(row.host for row in out))}"
+
+
+@invariant("a host is used as far as its quarantine allows")
+def _quarantine_kept(state: State) -> Iterator[str]:
+    for name, row in sorted(state.quarantines.items()):
+        host = state.hosts.get(name)
+        if host is None or host.status == HostStatus.REMOVED:
+            yield f"{name} is {row.state or 'remembered'} and gone"
+            continue
+        if bool(host.quarantine) != (row.state in OUT_OF_FLEET):
+            yield f"{name} is {row.state or 'remembered'}, marked {host.quarantine!r}"
+        if bool(host.test) != (row.state == QuarantineState.TESTING):
+            yield f"{name} is {row.state or 'remembered'}, its test asked at {host.test}"
+        tasks = [state.tasks[key] for key in host.tasks if key in state.tasks]
+        given = [task for task in tasks if task.status in (TaskStatus.PLACED, TaskStatus.RUNNING)]
+        if host.probation and len(given) > host.probation:
+            yield f"{name} has {len(given)} tasks on probation with {host.probation}"
+        if row.state == QuarantineState.TESTING and given:
+            yield f"{name} has {len(given)} tasks while it is tested"
+
+
+@invariant("a maintenance has no more hosts out than its limit")
+def _maintenance_limit(state: State) -> Iterator[str]:
+    for key, row in sorted(state.maintenances.items()):
+        if len(row.out) > row.limit:
+            yield f"{key}: {len(row.out)} of {row.limit}"
+        for out in row.out if not row.ending else ():
+            host = state.hosts.get(out.host)
+            if host is None or not host.drain:
+                yield f"{key}: {out.host} counts as out and takes work"
+
+
+@invariant("a host is silent with one domain at most")
+def _silences(state: State) -> Iterator[str]:
+    silent = Counter(name for row in state.silences.values() for name in row.hosts)
+    for name, count in sorted(silent.items()):
+        if count > 1:
+            yield f"{name} with {count}"

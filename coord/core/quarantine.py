@@ -76,6 +76,9 @@ def accuse(step: Step, name: str, reason: str, cause: str) -> bool:
     if row.state in OUT_OF_FLEET:
         step.state.quarantines.put(name, row)
         return False
+    if host.quarantine:  # It was marked under rules of version 1: it is out already.
+        take_out(step, row, reason, (step.cause, cause), actor="rules of version 1")
+        return True
     limits = limits_of(step.state, host)
     full = next((limit for limit in limits if limit.quarantined >= limit.allowed), None)
     if full is None:
@@ -198,7 +201,7 @@ def back_in_fleet(step: Step, row: Quarantine, *, clean: bool) -> None:
         host = replace(host, move_by_ms=0, move_reason="", move_cause="")
     state.put_host(replace(host, quarantine=""))
     step.scheduling = True
-    if clean:
+    if clean or not row.strikes_ms:
         state.quarantines.drop(row.host)
         return
     kept = Quarantine(row.host, QuarantineState.NONE, strikes_ms=row.strikes_ms)

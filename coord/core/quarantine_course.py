@@ -68,7 +68,8 @@ def _release_requested(step: Step, event: HostReleaseRequested) -> Rejection | N
         return Rejection.UNKNOWN_HOST
     row = step.state.quarantines.get(event.host)
     on_probation = row is not None and row.state == QuarantineState.PROBATION
-    if not host.quarantine and not on_probation:
+    forgets = event.repaired and row is not None and row.state == QuarantineState.NONE
+    if not host.quarantine and not on_probation and not forgets:
         return Rejection.NOTHING_TO_DO
     release(step, host, (step.cause,), repaired=event.repaired)
     return None

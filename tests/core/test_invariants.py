@@ -19,6 +19,11 @@ from coord.model.entities import (
     HostStatus,
     Incident,
     JobStatus,
+    MaintainedHost,
+    Maintenance,
+    Quarantine,
+    QuarantineState,
+    Silence,
     TaskStatus,
 )
 
@@ -200,6 +205,50 @@ def _drained_and_busy(state: State) -> None:
     _change(state, "hosts", "h1", drain=DrainState.DRAINED)
 
 
+def _too_many_out(state: State) -> None:
+    for name in ("h1", "h2"):
+        row = Quarantine(name, QuarantineState.REPAIR, "noisy", allowed=1)
+        state.quarantines[name] = row
+
+
+def _out_and_used(state: State) -> None:
+    state.quarantines["h1"] = Quarantine("h1", QuarantineState.QUARANTINED, "noisy")
+
+
+def _tested_unasked(state: State) -> None:
+    state.quarantines["h1"] = Quarantine("h1", QuarantineState.PROBATION, "noisy")
+    _change(state, "hosts", "h1", test=7)
+
+
+def _busy_on_probation(state: State) -> None:
+    state.quarantines["h1"] = Quarantine("h1", QuarantineState.PROBATION, "noisy")
+    _change(state, "hosts", "h1", probation=1)
+
+
+def _busy_in_test(state: State) -> None:
+    state.quarantines["h1"] = Quarantine("h1", QuarantineState.TESTING, "noisy")
+    _change(state, "hosts", "h1", test=7, quarantine="noisy")
+
+
+def _accused_and_gone(state: State) -> None:
+    state.quarantines["h9"] = Quarantine("h9", QuarantineState.NONE)
+
+
+def _maintained_too_many(state: State) -> None:
+    out = (MaintainedHost("h1", "boot-1", 0), MaintainedHost("h2", "boot-1", 0))
+    state.maintenances["1"] = Maintenance(1, "rack", "r1", 1, "me", "", 1, 0, out=out)
+
+
+def _out_and_takes_work(state: State) -> None:
+    out = (MaintainedHost("h1", "boot-1", 0),)
+    state.maintenances["1"] = Maintenance(1, "rack", "r1", 1, "me", "", 1, 0, out=out)
+
+
+def _silent_twice(state: State) -> None:
+    for level in ("rack", "pod"):
+        state.silences[f"{level}:p1"] = Silence(level, "p1", ("h1",), 2, 0, 0, "1.0")
+
+
 Spoil = Callable[[State], None]
 SPOILT: dict[str, tuple[tuple[Spoil, str], ...]] = {
     "no device serves two tasks or is kept for one while another has it": (
@@ -271,6 +320,21 @@ SPOILT: dict[str, tuple[tuple[Spoil, str], ...]] = {
         (_open_for_ever, "w/t has ended with incident 1 open"),
     ),
     "a drained host is empty": ((_drained_and_busy, "h1 has 2 tasks"),),
+    "no more hosts are in quarantine without approval than were allowed": (
+        (_too_many_out, "2 of 1: h1, h2"),
+    ),
+    "a host is used as far as its quarantine allows": (
+        (_out_and_used, "h1 is quarantined, marked ''"),
+        (_tested_unasked, "h1 is probation, its test asked at 7"),
+        (_busy_on_probation, "h1 has 2 tasks on probation with 1"),
+        (_busy_in_test, "h1 has 2 tasks while it is tested"),
+        (_accused_and_gone, "h9 is remembered and gone"),
+    ),
+    "a maintenance has no more hosts out than its limit": (
+        (_maintained_too_many, "1: 2 of 1"),
+        (_out_and_takes_work, "1: h1 counts as out and takes work"),
+    ),
+    "a host is silent with one domain at most": ((_silent_twice, "h1 with 2"),),
 }
 
 CASES = [
