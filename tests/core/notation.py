@@ -14,6 +14,7 @@
     drain h1 within_ms=60000              moves at checkpoints, the last by then
     quarantine h1 reason=x, release h1 [repaired], approve h1 [version=9], decline h1 [version=9]
     health h1 outcome=passed occasion=on_request
+    fault h1 kind=xid code=79, timed-out TASK missing=1,3 (by me: `by=me`)
     maintenance rack z1/p1/r1 limit=2 within_ms=60000 [safe], cancel-maintenance 1
     set-queue q quota=8 quotas.h100=4 borrowing_limit=2 may_preempt=true, remove-queue q
     submit d: t x4 devices=1 | queue=q priority=2 owner=ann preemptible=false
@@ -190,12 +191,14 @@ def _submit(words: list[str]) -> AnyEvent:
     name, _, roles_text = roles_text.partition(":")
     policy: dict[str, Any] = dict(word.split("=", 1) for word in rest.split())
     checkpoint_dir = policy.pop("checkpoint_dir", "")
+    hang_floor_ms = int(policy.pop("hang_floor_ms", 0))
     queueing = {name: policy.pop(name) for name in QUEUEING if name in policy}
     roles = tuple(_role(part.split()) for part in roles_text.split(";") if part.strip())
     spec = JobSpec(name.strip(), roles, _convert(policy, RestartPolicy), checkpoint_dir)
     queued = _convert({"name": spec.name, "roles": (), **queueing}, JobSpec)
     queueing = {name: getattr(queued, name) for name in queueing}
-    return events.JobSubmitted(msgspec.structs.replace(spec, **queueing), "me")
+    spec = msgspec.structs.replace(spec, hang_floor_ms=hang_floor_ms, **queueing)
+    return events.JobSubmitted(spec, "me")
 
 
 def _role(words: list[str]) -> RoleSpec:
@@ -320,6 +323,15 @@ def _convert(given: dict[str, Any], kind: type[Any]) -> Any:
     return msgspec.convert(given, kind, strict=False)
 
 
+def _timed_out(state: State, plain: list[str], options: dict[str, Any]) -> list[AnyEvent]:
+    given = {"op": "all_reduce", **options}
+    given["missing"] = [rank for rank in str(given.get("missing", "")).split(",") if rank]
+    if "by" in given:
+        given["actor"] = given.pop("by")
+        return [_convert({**given, "task": plain[0]}, events.CollectiveTimedOut)]
+    return [_report(events.CollectiveTimedOut, state, plain[0], given)]
+
+
 VERBS: dict[str, Any] = {
     "leader": _leader,
     "configure": _configure,
@@ -347,6 +359,8 @@ VERBS: dict[str, Any] = {
     "maintenance": _maintenance,
     "cancel-maintenance": lambda _, plain, __: [events.MaintenanceCancelled(int(plain[0]), "me")],
     "remove": _about_host(events.HostRemovalRequested),
+    "fault": _about_host(events.DeviceFaultSeen, kind="xid"),
+    "timed-out": _timed_out,
     "health": _about_host(events.HealthChecked, check="gpu", occasion="periodic"),
     "set-queue": _queue,
     "remove-queue": lambda _, plain, __: [events.QueueRemoved(plain[0], "me")],
