@@ -29,11 +29,11 @@ _LOOKS: tuple[tuple[str, re.Pattern[str]], ...] = (
         re.compile(r'^\s*((switch|ca|sysim)guid=|(Switch|Ca)\s+\d+\s+"|# Topology file:)', re.M),
     ),
     (nvidia_smi.FORMAT, re.compile(r"^\s*(\x1b\[\d+m)?\s*GPU0\s", re.M)),
-    (netq.FORMAT, re.compile(r'\A\s*[\[{].*"(compounded_\w+|DomainUUID)"\s*:', re.S)),
+    (netq.FORMAT, re.compile(r'\A\s*[\[{].*"(compounded_\w+|DomainUUID|links)"\s*:', re.S)),
     (topograph.FORMAT, re.compile(r"^(switches|blocks)\s*:", re.M)),
     (topograph.FORMAT, re.compile(r'\A\s*\{\s*"(switches|blocks)"\s*:')),
     (kubernetes.FORMAT, re.compile(r"^[\s\-]*\"?(kind|apiVersion)\"?\s*:", re.M)),
-    (kubernetes.FORMAT, re.compile(r'\A\s*[\[{].*"metadata"\s*:', re.S)),
+    (kubernetes.FORMAT, re.compile(r'\A\s*[\[{].*"(kind|apiVersion|items)"\s*:', re.S)),
 )
 
 
