@@ -26,7 +26,7 @@ GUARD = (
         workload="registers",
         # A leader alone keeps on its log what nobody else has. Its connections break meanwhile, so
         # that the next leader has to ask where their logs part, and on a slow link signs of life
-        # overtake the answer. The library's own way of sending (without G6) has no such signs.
+        # overtake the answer. The library's own way of sending, without G6, hardly has such signs.
         nemesis="isolate-leader+reset+slow",
         edits=with_only("G6"),
         options={"rate": 200.0, "seconds": 20.0},
