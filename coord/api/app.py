@@ -7,13 +7,33 @@ from collections.abc import AsyncIterator
 import aiohttp
 from aiohttp import web
 
-from coord.api import channel, cluster, events, health, hosts, jobs, logs, topology
+from coord.api import (
+    channel,
+    cluster,
+    events,
+    health,
+    hosts,
+    jobs,
+    logs,
+    maintenance,
+    topology,
+)
 from coord.api.errors import errors_as_json, note_begun
 from coord.api.keys import NODE, ORIGINS, PEER_HTTP, OriginSource
 from coord.node.node import Node
 
 SERVERS_HEADER = "Coord-Servers"
-FAMILIES = (channel, cluster, events, health, hosts, jobs, logs, topology)
+FAMILIES = (
+    channel,
+    cluster,
+    events,
+    health,
+    hosts,
+    jobs,
+    logs,
+    maintenance,
+    topology,
+)
 
 
 def make_app(node: Node, boot: str) -> web.Application:

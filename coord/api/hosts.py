@@ -15,18 +15,40 @@ from coord.api.views import host_view
 from coord.model.events import (
     AnyEvent,
     DrainRequested,
+    HostQuarantineRequested,
+    HostReleaseRequested,
     HostRemovalRequested,
     NoteAdded,
+    QuarantineAnswered,
     UndrainRequested,
 )
 
 routes = web.RouteTableDef()
 
 REQUESTS: dict[str, Callable[[str, str, str], AnyEvent]] = {
-    "drain": DrainRequested,
     "undrain": UndrainRequested,
     "remove": HostRemovalRequested,
+    "quarantine": HostQuarantineRequested,
 }
+
+
+class DrainBody(msgspec.Struct, forbid_unknown_fields=True):
+    """`within_ms` 0: at once."""
+
+    reason: str = ""
+    within_ms: int = 0
+
+
+class ReleaseBody(msgspec.Struct, forbid_unknown_fields=True):
+    reason: str = ""
+    repaired: bool = False
+
+
+class AnswerBody(msgspec.Struct, forbid_unknown_fields=True):
+    """To the proposal of this version (`quarantined.version` of the host)."""
+
+    version: int
+    reason: str = ""
 
 
 class NoteBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -53,7 +75,35 @@ async def show_host(request: web.Request) -> web.Response:
     return answer(request, host_view(state, host))
 
 
-@routes.post("/v1/hosts/{host}/{request:drain|undrain|remove}")
+@routes.post("/v1/hosts/{host}/drain")
+async def drain_host(request: web.Request) -> web.Response:
+    name = request.match_info["host"]
+    body = await body_of(request, DrainBody)
+    event = DrainRequested(name, actor_of(request), body.reason, body.within_ms)
+    result = await submit(request, event, f"host {name!r}")
+    return answer(request, {"index": result.index})
+
+
+@routes.post("/v1/hosts/{host}/release")
+async def release_host(request: web.Request) -> web.Response:
+    name = request.match_info["host"]
+    body = await body_of(request, ReleaseBody)
+    event = HostReleaseRequested(name, actor_of(request), body.reason, body.repaired)
+    result = await submit(request, event, f"host {name!r}")
+    return answer(request, {"index": result.index})
+
+
+@routes.post("/v1/hosts/{host}/{answer:approve|decline}")
+async def answer_proposal(request: web.Request) -> web.Response:
+    name = request.match_info["host"]
+    body = await body_of(request, AnswerBody)
+    approved = request.match_info["answer"] == "approve"
+    event = QuarantineAnswered(name, body.version, approved, actor_of(request), body.reason)
+    result = await submit(request, event, f"the proposal to quarantine host {name!r}")
+    return answer(request, {"index": result.index})
+
+
+@routes.post("/v1/hosts/{host}/{request:undrain|remove|quarantine}")
 async def ask_of_host(request: web.Request) -> web.Response:
     name = request.match_info["host"]
     body = await body_of(request, ReasonBody)

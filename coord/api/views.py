@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from coord.core import quarantine_course
 from coord.core.state import State
 from coord.model.entities import Checkpoint, Host, Job
 from coord.model.spec import Resources
@@ -51,7 +52,8 @@ def tasks_of(state: State, job: Job) -> list[Any]:
 
 
 def host_view(state: State, host: Host) -> dict[str, Any]:
-    """A host with how long ago it was heard, in log time, and what is free on it."""
+    """A host with how long ago it was heard, in log time, what is free on it, and how far it is on
+    its way out of the fleet and back."""
     taken = [state.tasks[key] for key in host.tasks if key in state.tasks]
     free = Resources(
         devices=host.devices - sum(len(task.devices) for task in taken),
@@ -59,4 +61,19 @@ def host_view(state: State, host: Host) -> dict[str, Any]:
         memory_mib=host.memory_mib - sum(task.memory_mib for task in taken),
     )
     ago_ms = state.meta.now_ms - state.last_seen_ms[host.slot]
-    return msgspec.structs.asdict(host) | {"last_seen_ms_ago": ago_ms, "free": free}
+    row = state.quarantines.get(host.host)
+    held = {
+        "quarantined": row,
+        "quarantined_ms_ago": state.meta.now_ms - row.since_ms if row is not None else 0,
+        "next_step": quarantine_course.next_step(row) if row is not None else "",
+        "silent_domain": next(
+            (
+                f"{silence.level} {silence.domain}"
+                for silence in state.silences.values()
+                if host.host in silence.hosts
+            ),
+            "",
+        ),
+    }
+    seen = {"last_seen_ms_ago": ago_ms, "free": free}
+    return msgspec.structs.asdict(host) | seen | held

@@ -26,6 +26,8 @@ from coord.client.views import (
     JobList,
     JobView,
     LogPage,
+    MaintenanceList,
+    MaintenanceView,
     TopologyView,
 )
 from coord.client.watch import watch_events
@@ -36,11 +38,16 @@ from coord.model.events import (
     AnyEvent,
     DrainRequested,
     EvictionsAllowed,
+    HostQuarantineRequested,
+    HostReleaseRequested,
     HostRemovalRequested,
     JobCancelRequested,
     JobResizeRequested,
     JobSubmitted,
+    MaintenanceCancelled,
+    MaintenanceRequested,
     NoteAdded,
+    QuarantineAnswered,
     TopologyImported,
     UndrainRequested,
 )
@@ -136,15 +143,59 @@ class Client:
         event = JobResizeRequested(name, role, replicas, self.actor, reason)
         return await self._read_back(await self.submit(event), _job_path(name), JobView)
 
-    async def drain(self, host: str, *, reason: str = "") -> HostView:
-        """Empty a host. Raises Rejected: `unknown_host`, `nothing_to_do`."""
-        decided = await self.submit(DrainRequested(host, self.actor, reason))
+    async def drain(self, host: str, *, reason: str = "", within_ms: int = 0) -> HostView:
+        """Empty a host: at once, or, within a time, each gang when it has saved.
+
+        Raises Rejected: `unknown_host`, `nothing_to_do`.
+        """
+        decided = await self.submit(DrainRequested(host, self.actor, reason, within_ms))
         return await self._read_back(decided, _host_path(host), HostView)
 
     async def undrain(self, host: str, *, reason: str = "") -> HostView:
         """Give a drained or quarantined host back to the fleet."""
         decided = await self.submit(UndrainRequested(host, self.actor, reason))
         return await self._read_back(decided, _host_path(host), HostView)
+
+    async def quarantine(self, host: str, *, reason: str = "") -> HostView:
+        """Take a host out of the fleet until it has been tested. Raises Rejected."""
+        decided = await self.submit(HostQuarantineRequested(host, self.actor, reason))
+        return await self._read_back(decided, _host_path(host), HostView)
+
+    async def answer_quarantine(
+        self, host: str, version: int, *, approved: bool, reason: str = ""
+    ) -> HostView:
+        """Answer a proposal as it stood at `version`. Raises Rejected: `stale_proposal`, ..."""
+        event = QuarantineAnswered(host, version, approved, self.actor, reason)
+        return await self._read_back(await self.submit(event), _host_path(host), HostView)
+
+    async def release(self, host: str, *, reason: str = "", repaired: bool = False) -> HostView:
+        """End a quarantine; `repaired`: nothing is held against the host any more."""
+        event = HostReleaseRequested(host, self.actor, reason, repaired)
+        return await self._read_back(await self.submit(event), _host_path(host), HostView)
+
+    async def start_maintenance(
+        self,
+        level: str,
+        domain: str,
+        *,
+        limit: int = 1,
+        within_ms: int = 0,
+        safe: bool = False,
+        reason: str = "",
+    ) -> MaintenanceView:
+        """Take the hosts of a domain out in turn (`coord.model.events.MaintenanceRequested`).
+
+        Raises Rejected: `unknown_domain`, `maintenance_active`, `invalid`.
+        """
+        event = MaintenanceRequested(level, domain, limit, self.actor, reason, within_ms, safe)
+        decided = await self.submit(event)
+        path = f"/v1/maintenances/{decided.result}"
+        return await self._read_back(decided, path, MaintenanceView)
+
+    async def cancel_maintenance(self, number: int, *, reason: str = "") -> MaintenanceView:
+        """Take no further host. Raises Rejected: `unknown_maintenance`."""
+        decided = await self.submit(MaintenanceCancelled(number, self.actor, reason))
+        return await self._read_back(decided, f"/v1/maintenances/{number}", MaintenanceView)
 
     async def remove_host(self, host: str, *, reason: str = "") -> Decided:
         """Forget a drained or lost host. Raises Rejected: `host_busy`, `unknown_host`."""
@@ -208,6 +259,15 @@ class Client:
     async def host(self, host: str, *, stale: bool = False) -> HostView:
         """Raises NotFound."""
         return await self._get(_host_path(host), HostView, stale)
+
+    async def maintenances(self, *, stale: bool = False) -> list[MaintenanceView]:
+        """Rolling maintenances, oldest first; ended ones for a while."""
+        listed = await self._get("/v1/maintenances", MaintenanceList, stale)
+        return [replace(view, applied_index=listed.applied_index) for view in listed.maintenances]
+
+    async def maintenance(self, number: int, *, stale: bool = False) -> MaintenanceView:
+        """Raises NotFound."""
+        return await self._get(f"/v1/maintenances/{number}", MaintenanceView, stale)
 
     async def incidents(self, *, stale: bool = False) -> list[IncidentView]:
         """What went wrong and what it cost, oldest first."""

@@ -11,11 +11,16 @@ from coord.model.events import (
     DrainRequested,
     Event,
     EvictionsAllowed,
+    HostQuarantineRequested,
+    HostReleaseRequested,
     HostRemovalRequested,
     JobCancelRequested,
     JobResizeRequested,
     JobSubmitted,
+    MaintenanceCancelled,
+    MaintenanceRequested,
     NoteAdded,
+    QuarantineAnswered,
     UndrainRequested,
 )
 
@@ -35,6 +40,11 @@ ASKED: dict[type[Event], str] = {
     DrainRequested: "draining host",
     UndrainRequested: "undraining host",
     HostRemovalRequested: "removing host",
+    HostQuarantineRequested: "quarantining host",
+    QuarantineAnswered: "answering the proposal to quarantine host",
+    HostReleaseRequested: "releasing host",
+    MaintenanceRequested: "maintenance of",
+    MaintenanceCancelled: "cancelling maintenance",
     NoteAdded: "a note on",
     EvictionsAllowed: "allowing evictions",
 }

@@ -19,6 +19,7 @@ from coord.client.views import (
     IncidentView,
     JobView,
     LogPage,
+    MaintenanceView,
     TopologyView,
 )
 from coord.model.entry import Recorded
@@ -120,9 +121,53 @@ class SyncClient:
         """See Client.resize_job."""
         return self._run(self._client.resize_job(name, role, replicas, reason=reason))
 
-    def drain(self, host: str, *, reason: str = "") -> HostView:
+    def drain(self, host: str, *, reason: str = "", within_ms: int = 0) -> HostView:
         """See Client.drain."""
-        return self._run(self._client.drain(host, reason=reason))
+        return self._run(self._client.drain(host, reason=reason, within_ms=within_ms))
+
+    def quarantine(self, host: str, *, reason: str = "") -> HostView:
+        """See Client.quarantine."""
+        return self._run(self._client.quarantine(host, reason=reason))
+
+    def answer_quarantine(
+        self, host: str, version: int, *, approved: bool, reason: str = ""
+    ) -> HostView:
+        """See Client.answer_quarantine."""
+        call = self._client.answer_quarantine(host, version, approved=approved, reason=reason)
+        return self._run(call)
+
+    def release(self, host: str, *, reason: str = "", repaired: bool = False) -> HostView:
+        """See Client.release."""
+        return self._run(self._client.release(host, reason=reason, repaired=repaired))
+
+    def start_maintenance(
+        self,
+        level: str,
+        domain: str,
+        *,
+        limit: int = 1,
+        within_ms: int = 0,
+        safe: bool = False,
+        reason: str = "",
+    ) -> MaintenanceView:
+        """See Client.start_maintenance."""
+        return self._run(
+            self._client.start_maintenance(
+                level, domain, limit=limit, within_ms=within_ms, safe=safe, reason=reason
+            )
+        )
+
+    def cancel_maintenance(self, number: int, *, reason: str = "") -> MaintenanceView:
+        """See Client.cancel_maintenance."""
+        return self._run(self._client.cancel_maintenance(number, reason=reason))
+
+    def maintenances(self, *, stale: bool = False) -> list[MaintenanceView]:
+        """See Client.maintenances."""
+        return self._run(self._client.maintenances(stale=stale))
+
+    def maintenance(self, number: int, *, stale: bool = False) -> MaintenanceView:
+        """See Client.maintenance."""
+        return self._run(self._client.maintenance(number, stale=stale))
 
     def undrain(self, host: str, *, reason: str = "") -> HostView:
         """See Client.undrain."""

@@ -12,6 +12,8 @@ from coord.model.entities import (
     HostStatus,
     Incident,
     JobStatus,
+    Maintenance,
+    Quarantine,
     Task,
 )
 from coord.model.entry import Recorded
@@ -68,6 +70,25 @@ class HostView(Host, frozen=True):
 
     last_seen_ms_ago: int = 0
     free: Resources = Resources()
+    quarantined: Quarantine | None = None
+    """How far it is on its way out of the fleet and back; None: nothing is known against it."""
+    quarantined_ms_ago: int = 0
+    """For how long it has been in that state."""
+    next_step: str = ""
+    """What it waits for, in words."""
+    silent_domain: str = ""
+    """The failure domain with which it fell silent, such as `rack z1/p1/r7`."""
+    applied_index: int = 0
+
+
+class MaintenanceView(Maintenance, frozen=True):
+    """A rolling maintenance and how far it is."""
+
+    applied_index: int = 0
+
+
+class MaintenanceList(msgspec.Struct, frozen=True):
+    maintenances: tuple[MaintenanceView, ...]
     applied_index: int = 0
 
 
