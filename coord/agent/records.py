@@ -61,6 +61,7 @@ class ExitFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     oom: bool = False
     error: str = ""
     stderr_tail: str = ""
+    failed_at_ms: int = 0
 
 
 class TaskRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -78,6 +79,9 @@ class TaskRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """The shortest grace it was given; meaningful while `stopping`."""
     unkillable_pid: int = 0
     """A process that outlived SIGKILL, or 0."""
+    ended_by_us: str = ""
+    """Why its agent ends it without a plan that says so; empty while it does not. On disk before
+    the first signal, for an orderly exit on it must not pass for success with the next agent."""
 
     @property
     def holds(self) -> bool:

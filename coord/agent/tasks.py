@@ -15,6 +15,7 @@ import structlog
 from msgspec.structs import replace
 
 from coord.agent.endings import LEFTOVER_GRACE_S, Ending, Endings
+from coord.agent.health import HealthGate
 from coord.agent.launching import Workshop
 from coord.agent.ports import ExitStatus, HostPorts, LaunchError
 from coord.agent.reconcile import (
@@ -76,10 +77,10 @@ class HostTasks:
         self._arm_fence = arm_fence
         self._records: dict[str, TaskRecord] = {}
         self._unwritten: dict[str, None] = {}
-        self._ended_by_us: dict[str, str] = {}
         self._retiring = False
         self._changed = asyncio.Event()
         self._plan: HostPlan | None = None
+        self._health = HealthGate(host, ports.health, reporter.tell, spawn, self.act)
         self._endings = Endings(self._runner, self, unkillable_s, self._spawn_ending)
         self._runner.on_exit(self._main_exited)
 
@@ -140,6 +141,8 @@ class HostTasks:
         if record.stopping:
             kill_at = now + record.stop_grace_ms / 1000
             self._endings.begin(task, record.process, kill_at, exited=False)
+        elif record.ended_by_us:
+            self.end(task, now + record.order.grace_ms / 1000, record.ended_by_us)
 
     # Plans
 
@@ -160,6 +163,7 @@ class HostTasks:
             self._disk.note_seen(plan.incarnation, plan.version)
         reach("agent.plan.noted")
         self._plan = plan
+        self._health.test(plan.test)
         self.act()
 
     def registered(self, incarnation: int, told: tuple[TaskFound, ...]) -> None:
@@ -181,11 +185,17 @@ class HostTasks:
             return
         for _ in range(ROUNDS_LIMIT):
             actions = decide(self._plan, self._records, self._reporter.reported, fenced=fenced)
+            actions = tuple(one for one in actions if not self._waits(one))
             if not actions:
+                self._health.settle()
                 return
             for action in actions:
                 self._do(action)
         raise AssertionError(f"still something to do after {ROUNDS_LIMIT} rounds: {actions}")
+
+    def _waits(self, action: Action) -> bool:
+        """A launch that waits for a health check, which is under way then."""
+        return isinstance(action, Launch) and self._health.blocks(action.order)
 
     def _do(self, action: Action) -> None:
         if isinstance(action, Launch):
@@ -201,6 +211,10 @@ class HostTasks:
 
     def _launch(self, order: TaskOrder) -> None:
         record = TaskRecord(without_secrets(order), Phase.LAUNCHING)
+        refused = self._health.take_verdict()
+        if refused:
+            self._put(replace(record, phase=Phase.GONE, launch_error=refused))
+            return
         try:
             live = frozenset(held.order.task for held in self.holding())
             spec = self._workshop.prepare(order, live)
@@ -238,7 +252,6 @@ class HostTasks:
         self._notes.delete(task)
         del self._records[task]
         self._unwritten.pop(task, None)
-        self._ended_by_us.pop(task, None)
         self._reporter.forget(task)
 
     # Ends
@@ -246,9 +259,10 @@ class HostTasks:
     def end(self, task: str, kill_at: float, why: str) -> None:
         """End a task that no plan says to end."""
         record = self._records[task]
-        if record.exit is None and task not in self._ended_by_us:
+        if record.exit is None and not record.ended_by_us:
             log.warning("ending a task unasked", task=task, why=why)
-            self._ended_by_us[task] = why
+            record = replace(record, ended_by_us=why)
+            self._put(record)
         exited = record.phase is Phase.EXITED
         self._endings.begin(task, record.process, kill_at, exited=exited)
 
@@ -277,6 +291,8 @@ class HostTasks:
         record = replace(record, phase=Phase.EXITED, exit=self._exit_facts(record, status))
         self._put(record)
         log.info("task exited", task=task, code=status.exit_code, signal=status.signal)
+        if not record.stopping and (status.exit_code or status.signal or not status.observed):
+            self._health.failed(record.order)
         leftover_at = asyncio.get_running_loop().time() + LEFTOVER_GRACE_S
         if self._endings.is_ending(task):
             # Its grace is for all of its processes.
@@ -287,12 +303,12 @@ class HostTasks:
 
     def _exit_facts(self, record: TaskRecord, status: ExitStatus) -> ExitFacts:
         task = record.order.task
-        error, tail = self._output.last_words(task)
+        words = self._output.last_words(task)
+        error, tail = words.error, words.stderr_tail
         exit_code, number = status.exit_code, status.signal
-        if self._notes.read(task).fenced:
-            self._ended_by_us[task] = FENCED
-        if task in self._ended_by_us and not record.stopping:
-            error = f"ended by its agent ({self._ended_by_us[task]}) {error}".strip()
+        ended_by_us = FENCED if self._notes.read(task).fenced else record.ended_by_us
+        if ended_by_us and not record.stopping:
+            error = f"ended by its agent ({ended_by_us}) {error}".strip()
             if not number:
                 # An orderly exit on our SIGTERM is neither the task's success nor its failure.
                 error = f"exited with code {exit_code}, {error}"
@@ -305,6 +321,7 @@ class HostTasks:
             oom=status.oom,
             error=error,
             stderr_tail=tail,
+            failed_at_ms=words.failed_at_ms,
         )
 
     def on_gone(self, task: str) -> None:

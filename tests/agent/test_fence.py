@@ -92,6 +92,34 @@ async def test_an_orderly_exit_at_the_fence_is_no_success(tmp_path: Path) -> Non
         assert exited.error.startswith("exited with code 0")
 
 
+async def test_the_next_agent_knows_what_was_ended_unasked(tmp_path: Path) -> None:
+    """The agent asked it to end and was gone itself before it did: its orderly exit, seen by the
+    next agent of a good lease, is no success either."""
+    channel = FakeChannel()
+    channel.lease_deadline = now() + 60
+    asked, go = tmp_path / "asked", tmp_path / "go"
+    code = (
+        "import os, signal, sys, time\n"
+        f"signal.signal(15, lambda *_: open({str(asked)!r}, 'w').close())\n"
+        f"print(1)\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)\nsys.exit(0)"
+    )
+    async with running(config_for(tmp_path), channel):
+        channel.deliver(plan(order(python(code), exclusive=True, grace_ms=60_000), version=1))
+        output = tmp_path / "logs/job/role/0/gen-1/stdout.log"
+        await until(lambda: output.exists() and output.read_text())
+        channel.lease_deadline = now() + 1.6
+        await until(asked.exists)
+        channel.lease_deadline = now() + 60
+    later = FakeChannel()
+    later.lease_deadline = now() + 60
+    async with running(config_for(tmp_path), later):
+        go.touch()
+        await until(lambda: "TaskReaped" in later.of(key()))
+        exited = later.one(TaskExited, key())
+        assert (exited.exit_code, exited.signal, exited.expected) == (0, signal.SIGTERM, False)
+        assert "exclusive" in exited.error
+
+
 async def test_acknowledged_heartbeats_move_the_fence(tmp_path: Path) -> None:
     """While the deadline moves on, nothing happens at the old one."""
     channel = FakeChannel()

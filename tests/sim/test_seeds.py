@@ -14,6 +14,7 @@ SEEDS = [
     pytest.param(
         602_743, WorldOptions(seconds=20), id="a bit that turns over after the answer left"
     ),
+    pytest.param(802_768, WorldOptions(seconds=20), id="an agent that ends a task and itself"),
 ]
 
 
