@@ -7,12 +7,15 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from coord.api.errors import ApiError
 from coord.api.exchange import actor_of, answer, body_of, fresh, submit
 from coord.api.keys import NODE
 from coord.core.state import State
+from coord.core.topology import refusal
 from coord.model.entities import Host, HostStatus
 from coord.model.events import TopologyImported
 from coord.model.place import Located, Switch
+from coord.model.rejections import EXPLANATIONS, Rejection
 
 routes = web.RouteTableDef()
 
@@ -36,6 +39,10 @@ async def import_topology(request: web.Request) -> web.Response:
     event = TopologyImported(
         body.hosts, body.switches, body.source, actor_of(request), merge=body.merge
     )
+    refused = refusal(request.app[NODE].state, event)
+    if refused is not None and (not body.merge or refused[0] != Rejection.UNKNOWN_SWITCH):
+        rejection, path = refused
+        raise ApiError(400, rejection, f"{path}: {EXPLANATIONS[rejection]}")
     result = await submit(request, event, f"topology {body.source!r}")
     return answer(request, {"index": result.index, "result": result.result}, status=201)
 

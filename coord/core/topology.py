@@ -22,8 +22,8 @@ from coord.core.step import Step, on
 from coord.model.entities import Host, HostStatus
 from coord.model.events import TopologyImported
 from coord.model.place import (
+    LEVELS,
     NOWHERE,
-    Island,
     Located,
     Place,
     Rail,
@@ -35,7 +35,10 @@ from coord.model.place import (
 from coord.model.rejections import Rejection
 
 RAILS_LIMIT = 256
-"""Of one host; so many devices may its islands name as well."""
+"""Of one host."""
+
+DEVICES_LIMIT = 4_096
+"""Of one host, as when it registers."""
 
 # What follows from it
 
@@ -128,9 +131,9 @@ def _upwards(switches: dict[str, Switch]) -> list[str]:
 def _imported(step: Step, event: TopologyImported) -> Rejection | None:
     """`Recorded.result` is how many registered hosts stand elsewhere, or on other rails, now."""
     state = step.state
-    rejection = _problem_of_hosts(event) or _problem_of_switches(state, event)
-    if rejection is not None:
-        return rejection
+    refused = refusal(state, event)
+    if refused is not None:
+        return refused[0]
     hosts = {located.host: located for located in event.hosts}
     switches = {switch.switch: switch for switch in event.switches}
     if event.merge:
@@ -198,53 +201,97 @@ def over(below: Located, above: Located) -> Located:
 # What is refused
 
 
+def refusal(state: State, event: TopologyImported) -> tuple[Rejection, str] | None:
+    """Why the import is refused, and which field is to blame: `hosts[3].rails[0].switch`."""
+    return _of_hosts(event) or _of_switches(event) or _of_links(state, event)
+
+
 def is_placed_right(place: Place, rails: tuple[Rail, ...]) -> bool:
-    """Whether names are names and no rail is there twice, in a registration or an import."""
-    names = (place.zone, place.pod, place.rack, place.nvlink)
-    return (
-        all(not name or ("/" not in name and is_name(name)) for name in names)
-        and len(rails) <= RAILS_LIMIT
-        and all(is_name(rail.rail) for rail in rails)
-        and all(not rail.switch or is_name(rail.switch) for rail in rails)
-        and len({rail.rail: None for rail in rails}) == len(rails)
-    )
+    """Whether names are names and no rail is there twice, in a registration."""
+    return _of_place(place, rails) is None
 
 
-def _problem_of_hosts(event: TopologyImported) -> Rejection | None:
-    for located in event.hosts:
-        if not is_name(located.host) or "/" in located.host:
-            return Rejection.INVALID
-        if not is_placed_right(located.place, located.rails):
-            return Rejection.INVALID
-        if located.switch and not is_name(located.switch):
-            return Rejection.INVALID
-        devices = [number for island in located.islands for number in island.devices]
-        if len(devices) > RAILS_LIMIT or any(number < 0 for number in devices):
-            return Rejection.INVALID
-        if len(dict.fromkeys(devices)) < len(devices) or Island(()) in located.islands:
-            return Rejection.INVALID
-    if len({located.host: None for located in event.hosts}) < len(event.hosts):
-        return Rejection.DUPLICATE_NAME
+def _of_place(place: Place, rails: tuple[Rail, ...]) -> tuple[Rejection, str] | None:
+    for level in LEVELS[:-1]:
+        name = getattr(place, level)
+        if name and ("/" in name or not is_name(name)):
+            return Rejection.INVALID, f"place.{level}"
+    if len(rails) > RAILS_LIMIT:
+        return Rejection.INVALID, "rails"
+    seen: dict[str, None] = {}
+    for at, rail in enumerate(rails):
+        if not is_name(rail.rail):
+            return Rejection.INVALID, f"rails[{at}].rail"
+        if rail.switch and not is_name(rail.switch):
+            return Rejection.INVALID, f"rails[{at}].switch"
+        if rail.rail in seen:
+            return Rejection.DUPLICATE_NAME, f"rails[{at}].rail"
+        seen[rail.rail] = None
     return None
 
 
-def _problem_of_switches(state: State, event: TopologyImported) -> Rejection | None:
+def _of_hosts(event: TopologyImported) -> tuple[Rejection, str] | None:
+    seen: dict[str, None] = {}
+    for at, located in enumerate(event.hosts):
+        if not is_name(located.host) or "/" in located.host:
+            return Rejection.INVALID, f"hosts[{at}].host"
+        found = _of_place(located.place, located.rails) or _of_islands(located)
+        if found is not None:
+            return found[0], f"hosts[{at}].{found[1]}"
+        if located.switch and not is_name(located.switch):
+            return Rejection.INVALID, f"hosts[{at}].switch"
+        if located.host in seen:
+            return Rejection.DUPLICATE_NAME, f"hosts[{at}].host"
+        seen[located.host] = None
+    return None
+
+
+def _of_islands(located: Located) -> tuple[Rejection, str] | None:
+    seen: dict[int, None] = {}
+    for at, island in enumerate(located.islands):
+        if not island.devices or not all(0 <= one < DEVICES_LIMIT for one in island.devices):
+            return Rejection.INVALID, f"islands[{at}].devices"
+        for device in island.devices:
+            if device in seen:
+                return Rejection.DUPLICATE_NAME, f"islands[{at}].devices"
+            seen[device] = None
+    return None
+
+
+def _of_switches(event: TopologyImported) -> tuple[Rejection, str] | None:
+    seen: dict[str, None] = {}
+    for at, switch in enumerate(event.switches):
+        if not is_name(switch.switch):
+            return Rejection.INVALID, f"switches[{at}].switch"
+        if switch.switch in seen:
+            return Rejection.DUPLICATE_NAME, f"switches[{at}].switch"
+        seen[switch.switch] = None
+        above: dict[str, None] = {}
+        for number, up in enumerate(switch.uplinks):
+            if up.links < 1:
+                return Rejection.INVALID, f"switches[{at}].uplinks[{number}].links"
+            if up.switch in above:
+                return Rejection.DUPLICATE_NAME, f"switches[{at}].uplinks[{number}].switch"
+            above[up.switch] = None
+    return None
+
+
+def _of_links(state: State, event: TopologyImported) -> tuple[Rejection, str] | None:
     switches = {switch.switch: switch for switch in event.switches}
-    for switch in event.switches:
-        ups = {up.switch: None for up in switch.uplinks}
-        if not is_name(switch.switch) or any(up.links < 1 for up in switch.uplinks):
-            return Rejection.INVALID
-        if len(ups) < len(switch.uplinks):
-            return Rejection.DUPLICATE_NAME
-    if len(switches) < len(event.switches):
-        return Rejection.DUPLICATE_NAME
     if event.merge:
         switches = {**state.switches, **switches}
-    named = [up.switch for switch in switches.values() for up in switch.uplinks]
-    for located in event.hosts:
-        named += [located.switch, *(rail.switch for rail in located.rails)]
-    if any(name and name not in switches for name in named):
-        return Rejection.UNKNOWN_SWITCH
+    for at, switch in enumerate(event.switches):
+        for number, up in enumerate(switch.uplinks):
+            if up.switch not in switches:
+                return Rejection.UNKNOWN_SWITCH, f"switches[{at}].uplinks[{number}].switch"
+    for at, located in enumerate(event.hosts):
+        if located.switch and located.switch not in switches:
+            return Rejection.UNKNOWN_SWITCH, f"hosts[{at}].switch"
+        for number, rail in enumerate(located.rails):
+            if rail.switch and rail.switch not in switches:
+                return Rejection.UNKNOWN_SWITCH, f"hosts[{at}].rails[{number}].switch"
     if len(_upwards(switches)) < len(switches):
-        return Rejection.CYCLE
+        sound = dict.fromkeys(_upwards(switches))
+        stuck = [at for at, one in enumerate(event.switches) if one.switch not in sound]
+        return Rejection.CYCLE, f"switches[{stuck[0] if stuck else 0}].uplinks"
     return None
