@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -43,6 +44,12 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     keeper: bool = True
     """Whether a keeper watches over the tasks while the agent may be dead (see `keeper`)."""
     environment: dict[str, str] | None = None
+    health_check: str = ""
+    """A command that tells whether this host is fit for work (see `health`); empty: nobody
+    checks."""
+    health_check_timeout_s: float = 60.0
+    kernel_log: str = ""
+    """Where faults of devices are told (see `kernel_log`); empty: nobody looks."""
 
     def base_environment(self) -> Mapping[str, str]:
         return os.environ if self.environment is None else self.environment
@@ -63,6 +70,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
             if getattr(self, name) < 0:
                 found.append(f"{name} is {getattr(self, name)}; it must not be negative")
         found += self._problems_of_place()
+        found += self._problems_of_health()
         limits = self.log_limits
         if limits.segment_bytes < 4_096 or limits.segment_bytes % 4_096 or limits.segments < 2:
             found.append(
@@ -83,4 +91,19 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
                 found.append(f"rail {rail.rail!r} with switch {rail.switch!r} cannot be named so")
             elif rail.rail in rails[:at]:
                 found.append(f"rail {rail.rail!r} is named twice")
+        return found
+
+    def _problems_of_health(self) -> list[str]:
+        found = []
+        if self.health_check:
+            try:
+                if not shlex.split(self.health_check):
+                    found.append("the health check is blank; give a command, or none")
+            except ValueError as error:
+                found.append(f"health check {self.health_check!r} cannot be split: {error}")
+        if not 0 < self.health_check_timeout_s <= 3_600:
+            found.append(
+                f"health checks may take {self.health_check_timeout_s} s; it must be more than 0 "
+                "and at most 3,600"
+            )
         return found

@@ -15,7 +15,7 @@ from typing import Any
 import structlog
 
 from coord import __version__
-from coord.agent import fence, host
+from coord.agent import fence, host, kernel_log
 from coord.agent.config import AgentConfig
 from coord.agent.launching import Workshop, inheritable
 from coord.agent.ports import AgentChannel, HostPorts
@@ -96,6 +96,9 @@ class Daemon:
                 self._spawn(self._follow())
                 self._spawn(self._watch_fence())
                 self._spawn(self._tick())
+                if self._ports.kernel_log is not None:
+                    source, tell = self._ports.kernel_log, self._reporter.tell
+                    self._spawn(kernel_log.watch(source, self._config.host, tell))
                 await stop.wait()
                 if self._config.stop_tasks:
                     await self._end_all()

@@ -128,23 +128,43 @@ def tail(path: Path) -> str:
     return "\n".join(lines[-TAIL_LINES:]).strip("\n")
 
 
+class ErrorFile(msgspec.Struct, frozen=True):
+    """What a torchelastic error file says. `at_ms`: when it happened; 0 where it does not say."""
+
+    message: str = ""
+    at_ms: int = 0
+
+
 def error_message(path: Path) -> str:
-    """What a torchelastic error file says: its `message`, or the `message` within that. What is not
-    of this form is given as it is. Empty when there is no file; bounded like a tail."""
+    """The message of an error file alone."""
+    return read_error(path).message
+
+
+def read_error(path: Path) -> ErrorFile:
+    """Its `message`, or the `message` within that, and `extraInfo.timestamp` in seconds. What is
+    not of this form is given as it is. Empty when there is no file; bounded like a tail."""
     try:
         with path.open("rb") as file:
             content = file.read(ERROR_FILE_BYTES)
     except FileNotFoundError:
-        return ""
+        return ErrorFile()
     try:
         found = msgspec.json.decode(content)
     except msgspec.DecodeError:
-        return content.decode(errors="replace")[:TAIL_BYTES]
+        return ErrorFile(content.decode(errors="replace")[:TAIL_BYTES])
+    at_ms = 0
     for _ in range(2):
         if isinstance(found, dict) and "message" in found:
+            at_ms = at_ms or _timestamp_ms(found.get("extraInfo"))
             found = found["message"]
     text = found if isinstance(found, str) else msgspec.json.encode(found).decode()
-    return text[:TAIL_BYTES]
+    return ErrorFile(text[:TAIL_BYTES], at_ms)
+
+
+def _timestamp_ms(extra: object) -> int:
+    stamp = extra.get("timestamp", "") if isinstance(extra, dict) else ""
+    text = str(stamp)
+    return int(text) * 1_000 if text.isdigit() and len(text) <= 12 else 0
 
 
 def _first_data(descriptor: int, size: int) -> int:

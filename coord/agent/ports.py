@@ -16,6 +16,8 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from coord.agent.exits import ExitNotes
+from coord.agent.health import HealthHook
+from coord.agent.kernel_log import KernelLog
 from coord.agent.lease import LeaseFile
 from coord.agent.records import Process, Records
 from coord.agent.socket import Spawn, WorkerDesk
@@ -99,6 +101,8 @@ class LastWords(NamedTuple):
 
     error: str
     stderr_tail: str
+    failed_at_ms: int = 0
+    """When the error happened, as its file says; 0: not known."""
 
 
 class TaskOutput(Protocol):
@@ -158,6 +162,9 @@ class HostPorts(NamedTuple):
     keeper: KeeperPost
     runner: ProcessRunner
     is_free: Callable[[int], bool]
+    health: HealthHook | None = None
+    """None: nobody checks this host."""
+    kernel_log: KernelLog | None = None
 
 
 class AgentChannel(Protocol):

@@ -11,6 +11,8 @@ import structlog
 from coord.agent import host, keeper, logs
 from coord.agent.config import AgentConfig
 from coord.agent.exits import ExitNotes
+from coord.agent.health import CommandHook, HealthHook
+from coord.agent.kernel_log import kernel_log
 from coord.agent.lease import LeaseFile
 from coord.agent.ports import HostPorts, KeeperPost, LastWords, LaunchError
 from coord.agent.proctable import boot_id
@@ -52,9 +54,8 @@ class LogDirectories:
         directory = logs.run_directory(self._root, task)
         if directory is None:
             return LastWords("", "")
-        return LastWords(
-            logs.error_message(directory / "error.json"), logs.tail(directory / "stderr.log")
-        )
+        error = logs.read_error(directory / "error.json")
+        return LastWords(error.message, logs.tail(directory / "stderr.log"), error.at_ms)
 
     async def read(self, request: LogRead, *, live: bool) -> LogChunk:
         return await asyncio.to_thread(logs.read, self._root, request, live=live)
@@ -119,4 +120,14 @@ def posix_ports(config: AgentConfig, records: Records) -> HostPorts:
         keeper=keeper_post,
         runner=PosixRunner(records.identity.agent, owns_process=config.owns_process, notes=notes),
         is_free=host.is_free,
+        health=_health_hook(config),
+        kernel_log=kernel_log(config.kernel_log),
+    )
+
+
+def _health_hook(config: AgentConfig) -> HealthHook | None:
+    if not config.health_check:
+        return None
+    return CommandHook(
+        config.health_check, config.health_check_timeout_s, config.base_environment()
     )

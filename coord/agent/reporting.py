@@ -26,6 +26,8 @@ from coord.model.rejections import Rejection
 
 PROGRESS_PERIOD_S = 0.2
 """At most one report of a task's progress in this time."""
+UNTOLD_LIMIT = 64
+"""Reports of the host itself that wait for a decision; the oldest are dropped."""
 ENDS_INCARNATION = (
     Rejection.STALE_INCARNATION,
     Rejection.HOST_NOT_LIVE,
@@ -60,6 +62,9 @@ class Reporter:
         self._progress: dict[str, _Progress] = {}
         self._registered = asyncio.Event()
         self._over = asyncio.Event()
+        self._untold: dict[int, Callable[[int], AnyEvent]] = {}
+        """What is to be told of the host, by number, until it is decided."""
+        self._told = 0
         self.incarnation = 0
         """0 while not registered: nothing can be reported then."""
 
@@ -75,6 +80,8 @@ class Reporter:
         self.incarnation = incarnation
         self._over = asyncio.Event()
         self._registered.set()
+        for number in sorted(self._untold):
+            self._tell(number)
         for task in sorted(self._progress):
             self._progress[task].under_way = None
             self._send_progress_if_due(task)
@@ -122,6 +129,32 @@ class Reporter:
             log.info("report refused", task=task, fact=fact, reason=error.rejection)
         self._reported[task] = msgspec.structs.replace(before, settled=before.settled | {fact})
         self._on_change()
+
+    # Of the host
+
+    def tell(self, event: Callable[[int], AnyEvent]) -> None:
+        """Report what `event(incarnation)` makes, before whatever is reported next; under a later
+        incarnation if this one ends before it is decided."""
+        self._told += 1
+        self._untold[self._told] = event
+        while len(self._untold) > UNTOLD_LIMIT:
+            del self._untold[min(self._untold)]
+        if self.incarnation:
+            self._tell(self._told)
+
+    def _tell(self, number: int) -> None:
+        future = self._channel.report(self._untold[number](self.incarnation))
+        future.add_done_callback(lambda done: self._heard(number, done))
+
+    def _heard(self, number: int, done: asyncio.Future[Decided]) -> None:
+        if done.cancelled():
+            return
+        error = done.exception()
+        if isinstance(error, Rejected) and error.rejection in ENDS_INCARNATION:
+            return  # Told again by `begin`.
+        if error is not None:
+            log.error("report not taken", error=str(error))
+        self._untold.pop(number, None)
 
     # Progress
 
@@ -208,5 +241,5 @@ def fact_event(record: TaskRecord, fact: Fact, host: str, incarnation: int) -> A
     assert facts is not None, f"{task} has not exited"
     return TaskExited(
         host, incarnation, task, facts.exit_code, facts.signal, facts.observed, facts.expected,
-        facts.oom, facts.error, facts.stderr_tail,
+        facts.oom, facts.error, facts.stderr_tail, facts.failed_at_ms,
     )  # fmt: skip

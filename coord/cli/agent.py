@@ -92,6 +92,29 @@ if TYPE_CHECKING:
     help="TCP ports for rendezvous, from which a block is kept.",
 )
 @click.option(
+    "--health-check",
+    default="",
+    envvar="COORD_HEALTH_CHECK",
+    show_envvar=True,
+    metavar="COMMAND",
+    help="Run before work starts here; 0 when the host is fit.  [default: unchecked]",
+)
+@click.option(
+    "--health-check-timeout",
+    type=click.FloatRange(min=0, min_open=True, max=3_600),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="After which a health check is killed, and has failed.",
+)
+@click.option(
+    "--kernel-log",
+    default="auto",
+    show_default=True,
+    metavar="auto|kmsg|journal|none|FILE",
+    help="Where faults of devices are told.",
+)
+@click.option(
     "--cluster-id",
     default="",
     envvar="COORD_CLUSTER_ID",
@@ -121,6 +144,9 @@ def agent(
     nvlink: str,
     rails: tuple[str, ...],
     ports: str,
+    health_check: str,
+    health_check_timeout: float,
+    kernel_log: str,
     cluster_id: str,
     stop_tasks: bool,
     log_format: str,
@@ -150,6 +176,9 @@ def agent(
         place=_checked_place(zone, pod, rack, nvlink),
         rails=tuple(_checked_rails(rails)),
         stop_tasks=stop_tasks,
+        health_check=health_check,
+        health_check_timeout_s=health_check_timeout,
+        kernel_log="" if kernel_log == "none" else kernel_log,
     )
     if ports:
         config = _with_ports(config, given.port_range("--ports", ports))
