@@ -94,12 +94,16 @@ def tell_changes(name: str, read: Topology, found: Changes, dry_run: bool) -> No
         left = len(found.changed) - SHOWN
         if left > 0:
             click.echo(f"... and {count_text(left, 'more host')}; -o json lists all")
-    change = "would change" if dry_run else "changed"
+    changed = f"{count_text(len(found.changed), 'registered host')} "
+    changed += "would change" if dry_run else "changed"
+    if found.unregistered:
+        changed += (
+            f"; {count_text(len(found.unregistered), 'host')} in the file did not register yet"
+        )
     end = f"imported at index {found.index}" if found.index else "it is so already: nothing changed"
     print_lines(
         [
-            f"{count_text(len(found.changed), 'registered host')} {change}; "
-            f"{count_text(len(found.unregistered), 'host')} in the file did not register yet",
+            changed,
             *_unnamed_text(found.unnamed),
             f"switches: {found.switches_before} before, {found.switches} after",
             "dry run: nothing was changed" if dry_run else end,

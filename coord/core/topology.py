@@ -183,7 +183,12 @@ def announced(host: str, place: Place, rails: tuple[Rail, ...]) -> Located | Non
 
 
 def over(below: Located, above: Located) -> Located:
-    """Both together: where `above` says something, that counts. A host's rails count as one."""
+    """Both together: where `above` says something, that counts. A host's rails count as one, and
+    those of which no switch is known (a host's own list of adapters) do not take the place of those
+    that a fabric told, because a port without a cable is no rail."""
+    cabled = any(rail.switch for rail in above.rails) or not any(
+        rail.switch for rail in below.rails
+    )
     return Located(
         above.host,
         Place(
@@ -192,7 +197,7 @@ def over(below: Located, above: Located) -> Located:
             above.place.rack or below.place.rack,
             above.place.nvlink or below.place.nvlink,
         ),
-        above.rails or below.rails,
+        above.rails if above.rails and cabled else below.rails,
         above.switch or below.switch,
         above.islands or below.islands,
     )

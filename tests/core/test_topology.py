@@ -99,6 +99,20 @@ def test_a_host_that_no_import_names_any_more_stands_where_it_announced() -> Non
     assert (state.hosts["h1"].place, state.hosts["h1"].rails) == (event.place, event.rails)
 
 
+def test_what_a_host_lists_of_itself_does_not_connect_what_no_cable_does() -> None:
+    """Four adapters and two cables are two rails, in whichever order that is imported."""
+    own = Located(
+        "h1", rails=tuple(Rail(f"mlx5_{at}") for at in range(4)), islands=(Island((0, 1)),)
+    )
+    state = state_with(*registered("h1"), TopologyImported(HOSTS, SWITCHES))
+    assert told(state, TopologyImported((own,), merge=True)).rejection == ""
+    assert (state.hosts["h1"].rails, topology.islands(state, "h1")) == (RAILS, ((0, 1),))
+    state = state_with(*registered("h1"), TopologyImported((own,)))
+    assert state.hosts["h1"].rails == own.rails
+    assert told(state, TopologyImported(HOSTS, SWITCHES, merge=True)).rejection == ""
+    assert (state.hosts["h1"].rails, topology.islands(state, "h1")) == (RAILS, ((0, 1),))
+
+
 def test_a_refusal_names_the_field() -> None:
     state = fabric()
     cases = {
