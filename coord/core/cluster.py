@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from coord.core import breaker, gangs, hosts, maintenance, moves, quarantine_course, tasks
+from coord.core import (
+    breaker,
+    gangs,
+    hosts,
+    maintenance,
+    moves,
+    quarantine_course,
+    queues,
+    tasks,
+)
 from coord.core.step import Step, on
 from coord.model.events import (
     ClockAdvanced,
@@ -87,6 +96,9 @@ def _raised(step: Step, event: LogicVersionRaised) -> Rejection | None:
         return Rejection.NOTHING_TO_DO
     if event.version > NEWEST_LOGIC_VERSION:
         return Rejection.OUT_OF_RANGE
+    if meta.logic_version < queues.QUEUES_SINCE <= event.version:
+        queues.charge_running(step.state)
+        step.scheduling = True
     meta.logic_version = event.version
     return None
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 
+from coord.core.queues import limit_of
+from coord.core.shares import Shares
 from coord.core.state import LIVE_HOST, State
 from coord.model.entities import (
     ENDED_GANG,
@@ -19,6 +21,9 @@ from coord.model.entities import (
     Task,
     TaskStatus,
 )
+
+WHOLE = 1_000
+"""Thousandths of a device: several tasks may share one up to that."""
 
 Check = Callable[[State], Iterator[str]]
 INVARIANTS: dict[str, Check] = {}
@@ -46,14 +51,25 @@ def violations(state: State) -> list[str]:
 @invariant("no device serves two tasks or is kept for one while another has it")
 def _devices(state: State) -> Iterator[str]:
     takers: Counter[tuple[str, int]] = Counter()
+    millis: Counter[tuple[str, int]] = Counter()
     for task in state.tasks.values():
-        takers.update((task.host, device) for device in task.devices)
+        _count_devices(task, takers, millis)
     for gang in state.gangs.values():
         for hold in gang.holds:
-            takers.update((hold.host, device) for device in hold.devices)
+            _count_devices(hold, takers, millis)
     for (host, device), count in sorted(takers.items()):
-        if count > 1:
-            yield f"device {device} of {host} is taken {count} times"
+        if millis[host, device] > WHOLE:
+            shared = millis[host, device] - WHOLE * count
+            of = f", {millis[host, device]} thousandths of it" if shared else ""
+            yield f"device {device} of {host} is taken {count} times{of}"
+
+
+def _count_devices(
+    taker: Task | Hold, takers: Counter[tuple[str, int]], millis: Counter[tuple[str, int]]
+) -> None:
+    for device in taker.devices:
+        takers[taker.host, device] += 1
+        millis[taker.host, device] += taker.device_millis or WHOLE
 
 
 @invariant("a host that never registered anew is not given more than it has")
@@ -292,3 +308,45 @@ def _silences(state: State) -> Iterator[str]:
     for name, count in sorted(silent.items()):
         if count > 1:
             yield f"{name} with {count}"
+
+
+@invariant("no queue uses more than its quota and what it may borrow")
+def _quotas(state: State) -> Iterator[str]:
+    shares = Shares(state) if state.queues else None
+    for name, queue in sorted(state.queues.items()):
+        limit, used = limit_of(queue.spec), shares.use.get(name, 0) if shares else 0
+        if used > max(limit, queue.overdrawn) and limit >= 0:
+            yield f"{name} uses {used} of {limit} thousandths of devices"
+
+
+@invariant("a gang that gives way stops for one that waits, runs or has ended, and is not charged")
+def _giving_way(state: State) -> Iterator[str]:
+    for key, gang in sorted(state.gangs.items()):
+        if gang.yields_to and (gang.phase != GangPhase.STOPPING or gang.claim or gang.holds):
+            yield f"{key} is {gang.phase}, claims {gang.claim} and gives way to {gang.yields_to}"
+        for victim in gang.victims:
+            found = state.gangs.get(victim)
+            if found is None or found.yields_to != key:
+                yield f"{victim} does not give way to {key}"
+        if gang.victims and gang.phase != GangPhase.WAITING:
+            yield f"{key} is {gang.phase} and has others stopping for it"
+
+
+@invariant("at most one gang has room kept from those behind it, and it waits")
+def _reserving(state: State) -> Iterator[str]:
+    reserving = [gang for gang in state.gangs.values() if gang.reserving]
+    for gang in reserving:
+        if len(reserving) > 1 or gang.phase != GangPhase.WAITING:
+            yield f"{gang.key} is {gang.phase}"
+
+
+@invariant("a queue is charged with what runs, and with nothing that has ended")
+def _claims(state: State) -> Iterator[str]:
+    for key, gang in sorted(state.gangs.items()):
+        if (key in state.claiming) != bool(gang.claim):
+            yield f"{key} claims {gang.claim}"
+        if gang.claim and gang.phase in ENDED_GANG:
+            yield f"{key} is {gang.phase} and claims {gang.claim}"
+        active = gang.phase in (GangPhase.STARTING, GangPhase.RUNNING)
+        if gang.claim and active and gang.claim != gang.size:
+            yield f"{key} claims {gang.claim} of {gang.size}"

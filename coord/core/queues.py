@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from coord.core.shares import DEVICE, Shares
 from coord.core.state import State
 from coord.core.step import Step, on
-from coord.model.entities import FINISHED_JOB, Queue
+from coord.model.entities import FINISHED_JOB, GangPhase, Queue
 from coord.model.events import QueueConfigured, QueueRemoved
 from coord.model.queue import QueueSpec, queue_problems
 from coord.model.rejections import Rejection
@@ -43,6 +45,13 @@ def _removed(step: Step, event: QueueRemoved) -> Rejection | None:
     state.queues.drop(event.queue)
     step.scheduling = True
     return None
+
+
+def charge_running(state: State) -> None:
+    """Charge queues with all that runs already, when the rules that know them begin to hold."""
+    for gang in list(state.gangs.values()):
+        if gang.phase in (GangPhase.STARTING, GangPhase.RUNNING, GangPhase.STOPPING):
+            state.put_gang(replace(gang, claim=gang.size))
 
 
 def limit_of(spec: QueueSpec) -> int:

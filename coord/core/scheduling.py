@@ -103,6 +103,9 @@ class _Pass:
         while (gang := turns.next()) is not None:
             if self._look_at(gang):
                 return True
+        for gang in [state.gangs[key] for key in state.waiting]:
+            if gang.reserving and gang.key != self._first:
+                state.put_gang(replace(gang, reserving=False))
         return False
 
     def _look_at(self, gang: Gang) -> bool:
@@ -166,9 +169,6 @@ class _Pass:
         self._first = gang.key
         self._free = free_in(left)
         self._refused = {}
-        for key in state.waiting:
-            if state.gangs[key].reserving and key != gang.key:
-                state.put_gang(replace(state.gangs[key], reserving=False))
         gang = state.gangs[gang.key]
         if not gang.reserving:
             step.decide(RoomReserved((step.cause,), gang.job, gang.key))

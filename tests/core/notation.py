@@ -214,6 +214,8 @@ def _role(words: list[str]) -> RoleSpec:
             given["gang"] = False
         elif word in ("exclusive", "service"):
             given[word] = True
+        elif key == "device_types":
+            resources[key] = tuple(value.split(","))
         elif key in Resources.__struct_fields__:
             resources[key] = value
         elif key.startswith("env."):

@@ -23,9 +23,11 @@ from coord.model.entities import (
     Maintenance,
     Quarantine,
     QuarantineState,
+    Queue,
     Silence,
     TaskStatus,
 )
+from coord.model.queue import QueueSpec
 
 from .notation import parse
 
@@ -249,6 +251,44 @@ def _silent_twice(state: State) -> None:
         state.silences[f"{level}:p1"] = Silence(level, "p1", ("h1",), 2, 0, 0, "1.0")
 
 
+def _overdrawn(state: State) -> None:
+    spec = QueueSpec("q", borrowing_limit=0)
+    state.queues["q"] = Queue("q", spec, 1)
+    _change(state, "jobs", "d", spec=replace(state.jobs["d"].spec, queue="q"))
+    _change(state, "gangs", "d/t", claim=2)
+    state.claiming["d/t"] = None
+
+
+def _gives_way_and_runs(state: State) -> None:
+    _change(state, "gangs", "d/t", yields_to="w/t", holds=())
+
+
+def _stops_for_nobody(state: State) -> None:
+    _change(state, "gangs", "w/t", victims=("d/t",))
+
+
+def _started_before_they_stopped(state: State) -> None:
+    _change(state, "gangs", "d/t", victims=("w/t",))
+
+
+def _kept_room_and_started(state: State) -> None:
+    _change(state, "gangs", "d/t", reserving=True)
+
+
+def _charged_by_the_rows_alone(state: State) -> None:
+    _change(state, "gangs", "d/t", claim=2)
+
+
+def _charged_too_little(state: State) -> None:
+    _change(state, "gangs", "d/t", claim=1)
+    state.claiming["d/t"] = None
+
+
+def _charged_and_ended(state: State) -> None:
+    _change(state, "gangs", "w/t", claim=9, phase=GangPhase.STOPPED)
+    state.claiming["w/t"] = None
+
+
 Spoil = Callable[[State], None]
 SPOILT: dict[str, tuple[tuple[Spoil, str], ...]] = {
     "no device serves two tasks or is kept for one while another has it": (
@@ -318,6 +358,22 @@ SPOILT: dict[str, tuple[tuple[Spoil, str], ...]] = {
     ),
     "an incident is open only while its gang goes on": (
         (_open_for_ever, "w/t has ended with incident 1 open"),
+    ),
+    "no queue uses more than its quota and what it may borrow": (
+        (_overdrawn, "q uses 3000 of 0 thousandths of devices"),
+    ),
+    "a gang that gives way stops for one that waits, runs or has ended, and is not charged": (
+        (_gives_way_and_runs, "d/t is running, claims 0 and gives way to w/t"),
+        (_stops_for_nobody, "d/t does not give way to w/t"),
+        (_started_before_they_stopped, "d/t is running and has others stopping for it"),
+    ),
+    "at most one gang has room kept from those behind it, and it waits": (
+        (_kept_room_and_started, "d/t is running"),
+    ),
+    "a queue is charged with what runs, and with nothing that has ended": (
+        (_charged_by_the_rows_alone, "d/t claims 2"),
+        (_charged_too_little, "d/t claims 1 of 2"),
+        (_charged_and_ended, "w/t is stopped and claims 9"),
     ),
     "a drained host is empty": ((_drained_and_busy, "h1 has 2 tasks"),),
     "no more hosts are in quarantine without approval than were allowed": (
