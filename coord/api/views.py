@@ -75,5 +75,6 @@ def host_view(state: State, host: Host) -> dict[str, Any]:
             "",
         ),
     }
-    seen = {"last_seen_ms_ago": ago_ms, "free": free}
+    move_in_ms = max(host.move_by_ms - state.meta.now_ms, 0)
+    seen = {"last_seen_ms_ago": ago_ms, "free": free, "move_in_ms": move_in_ms}
     return msgspec.structs.asdict(host) | seen | held

@@ -86,7 +86,7 @@ class PendingWrite:
         """What was asked, for messages."""
         event = self.event
         asked = ASKED.get(type(event), f"{type(event).__name__} of")
-        for field in ("job", "host", "subject"):
+        for field in ("job", "host", "subject", "domain", "maintenance"):
             named = getattr(event, field, "")
             if named:
                 return f"{asked} {named!r}"

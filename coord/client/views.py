@@ -70,6 +70,8 @@ class HostView(Host, frozen=True):
 
     last_seen_ms_ago: int = 0
     free: Resources = Resources()
+    move_in_ms: int = 0
+    """By when what runs there is to have moved, from now; 0: nothing waits to be moved."""
     quarantined: Quarantine | None = None
     """How far it is on its way out of the fleet and back; None: nothing is known against it."""
     quarantined_ms_ago: int = 0

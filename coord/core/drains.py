@@ -52,19 +52,23 @@ def empty(
 
 
 def undrain(step: Step, host: Host, why: str) -> None:
-    """Back to the fleet, from drain and quarantine alike."""
+    """An operator returns the host to the fleet, from drain and quarantine alike."""
     step.decide(HostReturned((why,), host.host))
     quarantined = bool(host.quarantine)
-    host = moves.without_moves(host)
-    step.state.put_host(
-        replace(
-            host,
-            drain=DrainState.NONE,
-            drain_deadline_ms=0,
-            drain_requested=False,
-            quarantine="",
-        )
-    )
+    step.state.put_host(replace(_undrained(moves.without_moves(host)), quarantine=""))
     if quarantined:
         quarantine_course.undrained(step, host.host)
     step.scheduling = True
+
+
+def end_drain(step: Step, host: Host, why: str) -> None:
+    """The drain is over; a quarantine goes on, and with it what it wants moved."""
+    if not host.quarantine:
+        step.decide(HostReturned((why,), host.host))
+        host = moves.without_moves(host)
+    step.state.put_host(_undrained(host))
+    step.scheduling = True
+
+
+def _undrained(host: Host) -> Host:
+    return replace(host, drain=DrainState.NONE, drain_deadline_ms=0, drain_requested=False)

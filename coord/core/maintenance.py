@@ -25,7 +25,6 @@ from coord.model.decisions import (
 from coord.model.entities import (
     Gang,
     GangPhase,
-    HostStatus,
     MaintainedHost,
     Maintenance,
 )
@@ -82,11 +81,13 @@ def _cancelled(step: Step, event: MaintenanceCancelled) -> Rejection | None:
     row = step.state.maintenances.get(str(event.maintenance))
     if row is None or row.ending:
         return Rejection.UNKNOWN_MAINTENANCE
-    _end(step, replace(row, waiting=()), "cancelled")
-    for out in row.out:
-        host = step.state.hosts[out.host]
-        if host.drain and host.tasks and host.status != HostStatus.REMOVED:
-            drains.undrain(step, host, step.cause)
+    hosts = step.state.hosts
+    returning = [out.host for out in row.out if hosts[out.host].tasks]
+    still_out = tuple(out for out in row.out if out.host not in returning)
+    done = (*row.done, *returning)
+    _end(step, replace(row, waiting=(), out=still_out, done=done), "cancelled")
+    for name in returning:
+        drains.end_drain(step, hosts[name], step.cause)
     return None
 
 
@@ -113,7 +114,7 @@ def booted(step: Step, name: str) -> None:
     if row is None or out is None or host.boot == out.boot:
         return
     if host.drain:
-        drains.undrain(step, host, step.cause)
+        drains.end_drain(step, host, step.cause)
     _back(step, row, name, "booted anew")
 
 

@@ -21,6 +21,7 @@ from coord.client.views import (
     IncidentView,
     JobView,
     LogPage,
+    MaintenanceView,
     MemberView,
     TopologyView,
 )
@@ -30,10 +31,15 @@ from coord.model.entry import Entry, Origin, Recorded
 from coord.model.events import (
     AnyEvent,
     DrainRequested,
+    HostQuarantineRequested,
+    HostReleaseRequested,
     JobCancelRequested,
     JobResizeRequested,
     JobSubmitted,
+    MaintenanceCancelled,
+    MaintenanceRequested,
     NoteAdded,
+    QuarantineAnswered,
     TopologyImported,
 )
 from coord.model.spec import JobSpec
@@ -93,9 +99,49 @@ class FakeClient:
         await self.submit(JobResizeRequested(name, role, replicas, "ann", reason))
         return await self.job(name)
 
-    async def drain(self, host: str, *, reason: str = "") -> HostView:
-        await self.submit(DrainRequested(host, "ann", reason))
+    async def drain(self, host: str, *, reason: str = "", within_ms: int = 0) -> HostView:
+        await self.submit(DrainRequested(host, "ann", reason, within_ms))
         return await self.host(host)
+
+    async def quarantine(self, host: str, *, reason: str = "") -> HostView:
+        await self.submit(HostQuarantineRequested(host, "ann", reason))
+        return await self.host(host)
+
+    async def answer_quarantine(
+        self, host: str, version: int, *, approved: bool, reason: str = ""
+    ) -> HostView:
+        await self.submit(QuarantineAnswered(host, version, approved, "ann", reason))
+        return await self.host(host)
+
+    async def release(self, host: str, *, reason: str = "", repaired: bool = False) -> HostView:
+        await self.submit(HostReleaseRequested(host, "ann", reason, repaired))
+        return await self.host(host)
+
+    async def start_maintenance(
+        self,
+        level: str,
+        domain: str,
+        *,
+        limit: int = 1,
+        within_ms: int = 0,
+        safe: bool = False,
+        reason: str = "",
+    ) -> MaintenanceView:
+        event = MaintenanceRequested(level, domain, limit, "ann", reason, within_ms, safe)
+        return await self.maintenance((await self.submit(event)).result)
+
+    async def cancel_maintenance(self, number: int, *, reason: str = "") -> MaintenanceView:
+        await self.submit(MaintenanceCancelled(number, "ann", reason))
+        return await self.maintenance(number)
+
+    async def maintenances(self) -> list[MaintenanceView]:
+        return [await self.maintenance(int(key)) for key in self.state.maintenances]
+
+    async def maintenance(self, number: int) -> MaintenanceView:
+        row = self.state.maintenances.get(str(number))
+        if row is None:
+            raise NotFound(f"there is no maintenance {number}")
+        return _shown(asdict(row), MaintenanceView)
 
     async def note(self, subject: str, text: str) -> Decided:
         return await self.submit(NoteAdded("ann", subject, text))
