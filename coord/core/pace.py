@@ -8,8 +8,9 @@ an evaluation now and then is not taken for a hung one. `hang_ms` of a role over
 
 A slow rank is told by the time it takes for a step, measured by itself (`busy_us`) where ranks wait
 for each other, or else by the time between its reports. It is compared with the median of its gang
-over `slow_steps` steps. Where more than a quarter of the ranks lag behind, the work is unequal and
-nobody is slow. To be suspected is no verdict: nothing follows from it.
+over `slow_steps` steps. Where the others are not alike (but for the fastest eighth), or more than
+a quarter of the ranks lag behind, the work is unequal and nobody is slow. To be suspected is no
+verdict: nothing follows from it.
 """
 
 from __future__ import annotations
@@ -167,6 +168,8 @@ def slow_ranks(
     ordered = sorted(pace for _, pace in paces)
     usual = ordered[len(ordered) // 2]
     slow = [(rank, pace) for rank, pace in paces if pace * 1_000 > usual * slow_permille]
-    if not usual or len(slow) * SLOW_SHARE > len(paces):
+    fast, last = ordered[len(ordered) // 8], ordered[-1 - len(ordered) // SLOW_SHARE]
+    alike = last * 1_000 <= fast * slow_permille
+    if not usual or not alike or len(slow) * SLOW_SHARE > len(paces):
         return [], usual
     return slow, usual
