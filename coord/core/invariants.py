@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 
+from coord.core.claims import charge_of
 from coord.core.queues import limit_of
-from coord.core.shares import Shares
 from coord.core.state import LIVE_HOST, State
 from coord.model.entities import (
     ENDED_GANG,
@@ -312,11 +312,19 @@ def _silences(state: State) -> Iterator[str]:
 
 @invariant("no queue uses more than its quota and what it may borrow")
 def _quotas(state: State) -> Iterator[str]:
-    shares = Shares(state) if state.queues else None
+    used: Counter[str] = Counter()
+    for gang in state.gangs.values():
+        if gang.claim and gang.job in state.jobs:
+            job = state.jobs[gang.job]
+            used[job.spec.queue] += charge_of(gang, job)
     for name, queue in sorted(state.queues.items()):
-        limit, used = limit_of(queue.spec), shares.use.get(name, 0) if shares else 0
-        if used > max(limit, queue.overdrawn) and limit >= 0:
-            yield f"{name} uses {used} of {limit} thousandths of devices"
+        limit = limit_of(queue.spec)
+        if used[name] > max(limit, queue.overdrawn) and limit >= 0:
+            yield f"{name} uses {used[name]} of {limit} thousandths of devices"
+    for name in sorted({**dict(used), **state.claims.queues}):
+        noted = state.claims.queues.get(name, 0)
+        if noted != used[name]:
+            yield f"{name or 'no queue'} uses {used[name]} and is charged with {noted}"
 
 
 @invariant("a gang that gives way stops for one that waits, runs or has ended, and is not charged")
@@ -343,7 +351,7 @@ def _reserving(state: State) -> Iterator[str]:
 @invariant("a queue is charged with what runs, and with nothing that has ended")
 def _claims(state: State) -> Iterator[str]:
     for key, gang in sorted(state.gangs.items()):
-        if (key in state.claiming) != bool(gang.claim):
+        if (key in state.claims.of) != bool(gang.claim):
             yield f"{key} claims {gang.claim}"
         if gang.claim and gang.phase in ENDED_GANG:
             yield f"{key} is {gang.phase} and claims {gang.claim}"

@@ -21,8 +21,9 @@ from collections.abc import Iterable
 
 import msgspec
 
+from coord.core.claims import DEVICE, charge_of, each_of
 from coord.core.placement import Plan, Room, Rooms, place
-from coord.core.shares import DEVICE, Shares, charge_of, each_of, free_in, narrowed
+from coord.core.shares import Shares, free_in, narrowed
 from coord.core.state import State
 from coord.model.entities import Gang, GangPhase, Hold, Task, TaskStatus
 from coord.model.spec import Placing, Resources
@@ -149,7 +150,7 @@ class _Search:
         """Of its queue, by gangs that end."""
         for ending in being_freed(state):
             if state.jobs[ending.job].spec.queue == self._queue:
-                self._freed_soon += charge_of(state, ending)
+                self._freed_soon += charge_of(ending, state.jobs[ending.job])
             for key in ending.live:
                 if state.tasks[key].status != TaskStatus.UNKILLABLE:
                     self._soon.free_task(state.tasks[key])
@@ -162,7 +163,7 @@ class _Search:
         """(borrowers that it may claim its quota from, gangs of its own queue below it)."""
         borrowers: list[Gang] = []
         own: list[Victim] = []
-        for key in sorted(self._state.claiming):
+        for key in sorted(self._state.claims.of):
             gang = self._state.gangs[key]
             if gang.job == self._gang.job or not is_preemptible(self._state, gang):
                 continue
@@ -199,7 +200,7 @@ class _Search:
             (self._shares.spec(spec.queue).priority, spec.priority),
             lost_ms_of(state, gang, self._now_ms),
             _placed_ms(state, gang),
-            charge_of(state, gang),
+            charge_of(gang, state.jobs[gang.job]),
             spec.queue,
             most,
         )
@@ -377,7 +378,7 @@ class _Search:
 def being_freed(state: State) -> list[Gang]:
     """Gangs that end by themselves and leave their places to everybody."""
     found = []
-    for key in state.claiming:
+    for key in sorted(state.claims.of):
         gang = state.gangs[key]
         ending = gang.phase == GangPhase.STOPPING and gang.stop_final
         if ending or (gang.phase in ACTIVE and gang.succeeded == gang.size):

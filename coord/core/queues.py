@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from coord.core.shares import DEVICE, Shares
+from coord.core.claims import DEVICE
 from coord.core.state import State
 from coord.core.step import Step, on
 from coord.model.entities import FINISHED_JOB, GangPhase, Queue
@@ -27,7 +27,7 @@ def _configured(step: Step, event: QueueConfigured) -> Rejection | None:
     known = state.queues.get(spec.name)
     if known is not None and known.spec == spec:
         return Rejection.NOTHING_TO_DO
-    used = Shares(state).use.get(spec.name, 0)
+    used = state.claims.queues.get(spec.name, 0)
     overdrawn = used if used > limit_of(spec) >= 0 else 0
     queue = Queue(spec.name, spec, step.entry.index, event.actor, event.reason, overdrawn)
     state.queues.put(spec.name, queue)

@@ -13,14 +13,13 @@ from collections.abc import Iterator
 import msgspec
 from msgspec.structs import replace
 
+from coord.core.claims import DEVICE, charge_of, each_of, owner_of
 from coord.core.placement import Rooms
 from coord.core.state import State
-from coord.model.entities import Gang, Job
+from coord.model.entities import Gang
 from coord.model.queue import QueueSpec
-from coord.model.spec import Resources, RoleSpec
+from coord.model.spec import RoleSpec
 
-DEVICE = 1_000
-"""Thousandths of a whole one."""
 NO_LIMIT = 1 << 60
 NO_QUEUE = QueueSpec("")
 """Where jobs wait that name no queue: entitled to nothing, it borrows whatever is free."""
@@ -38,41 +37,21 @@ class Grant(msgspec.Struct, frozen=True):
     """Why it must wait."""
 
 
-def each_of(need: Resources) -> int:
-    """Thousandths of devices that one replica takes."""
-    return need.devices * DEVICE + need.device_millis
-
-
-def role_in(state: State, gang: Gang) -> RoleSpec:
-    role = state.jobs[gang.job].spec.role(gang.role)
-    assert role is not None, f"gang {gang.key} of a role its job does not have"
-    return role
-
-
-def owner_of(job: Job) -> str:
-    """On whose share the job runs."""
-    return job.spec.owner or job.actor
-
-
-def charge_of(state: State, gang: Gang) -> int:
-    """What the gang's queue is charged with for it, in thousandths of devices."""
-    spares = sum(hold.spare for hold in gang.holds)
-    return (gang.claim + spares) * each_of(role_in(state, gang).resources)
-
-
 class Shares:
     """Who uses how much at a moment. `charge` keeps it right while gangs start."""
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self.use: dict[str, int] = {}
+        self.use = dict(state.claims.queues)
         """By queue."""
-        self.owners: dict[tuple[str, str], int] = {}
+        self.owners = dict(state.claims.owners)
         """By queue and owner."""
         self.typed: dict[tuple[str, str], int] = {}
         """By queue and device type, for queues that have quotas of types."""
-        for key in state.claiming:
-            self.charge(state.gangs[key], 1)
+        typed = {name: None for name, queue in state.queues.items() if queue.spec.quotas}
+        for key, claim in state.claims.of.items() if typed else ():
+            if claim.queue in typed:
+                self._charge_types(state.gangs[key], claim.queue, 1)
 
     def spec(self, queue: str) -> QueueSpec:
         known = self._state.queues.get(queue)
@@ -83,17 +62,25 @@ class Shares:
         state = self._state
         job = state.jobs[gang.job]
         queue = job.spec.queue
-        amount = sign * charge_of(state, gang)
+        amount = sign * charge_of(gang, job)
         if not amount:
             return
         self.use[queue] = self.use.get(queue, 0) + amount
         owner = (queue, owner_of(job))
         self.owners[owner] = self.owners.get(owner, 0) + amount
         if self.spec(queue).quotas:
-            each = sign * each_of(role_in(state, gang).resources)
-            for name in hosts_claimed(gang):
-                at = (queue, _type_of(state, name))
-                self.typed[at] = self.typed.get(at, 0) + each
+            self._charge_types(gang, queue, sign)
+
+    def _charge_types(self, gang: Gang, queue: str, sign: int) -> None:
+        each = sign * each_of(self._role(gang).resources)
+        for name in hosts_claimed(gang):
+            at = (queue, _type_of(self._state, name))
+            self.typed[at] = self.typed.get(at, 0) + each
+
+    def _role(self, gang: Gang) -> RoleSpec:
+        role = self._state.jobs[gang.job].spec.role(gang.role)
+        assert role is not None, f"gang {gang.key} of a role its job does not have"
+        return role
 
     def borrowed(self, queue: str) -> int:
         """What the queue uses beyond its quota."""
@@ -111,9 +98,10 @@ class Shares:
 
     def is_entitled(self, gang: Gang, replicas: int, freed: int = 0) -> bool:
         """So many replicas are within its queue's quota, once `freed` of it has been given back."""
-        queue = self._state.jobs[gang.job].spec.queue
-        each = each_of(role_in(self._state, gang).resources)
-        used = self.use.get(queue, 0) - charge_of(self._state, gang) - freed
+        job = self._state.jobs[gang.job]
+        queue = job.spec.queue
+        each = each_of(self._role(gang).resources)
+        used = self.use.get(queue, 0) - charge_of(gang, job) - freed
         return used + replicas * each <= self.spec(queue).quota * DEVICE
 
     def grant(self, gang: Gang, smallest: int, free: int, freed: int = 0) -> Grant:
@@ -122,13 +110,13 @@ class Shares:
         `free` is what of the fleet nobody has. `freed` is what the queue will have given back by
         then.
         """
-        state = self._state
-        role = role_in(state, gang)
+        job = self._state.jobs[gang.job]
+        role = self._role(gang)
         each = each_of(role.resources)
-        spec = self.spec(state.jobs[gang.job].spec.queue)
+        spec = self.spec(job.spec.queue)
         if not each:
             return Grant(gang.desired, role.spares)
-        own = charge_of(state, gang)
+        own = charge_of(gang, job)
         used = self.use.get(spec.name, 0) - own - freed
         left = self._left(spec, used, free + own, smallest * each)
         replicas = min(gang.desired, max(left // each, gang.claim))

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from coord.core.claims import Claims
 from coord.core.timers import Timers
 from coord.model.entities import (
     ENDED_GANG,
@@ -31,6 +32,7 @@ from coord.model.entities import (
     Silence,
     Task,
     Typical,
+    Weights,
 )
 from coord.model.place import Located, Switch
 from coord.model.settings import Settings
@@ -38,6 +40,7 @@ from coord.model.settings import Settings
 Row = TypeVar("Row")
 
 LIVE_HOST = (HostStatus.UP, HostStatus.SUSPECT)
+_RUNS = (GangPhase.STARTING, GangPhase.RUNNING)
 
 _ENCODER = msgspec.msgpack.Encoder(order="deterministic")
 
@@ -99,6 +102,7 @@ TABLES: dict[str, type[Any]] = {
     "silences": Silence,
     "maintenances": Maintenance,
     "typical": Typical,
+    "weights": Weights,
 }
 _ALWAYS_STATED = ("hosts", "jobs", "gangs", "tasks", "checkpoints", "incidents", "requests")
 """A table that came later is left out while it is empty, so that old states keep their digest."""
@@ -141,6 +145,8 @@ class State:
         """By number."""
         self.typical: Table[Typical] = Table()
         """Under TYPICAL: which shapes of jobs were seen."""
+        self.weights: Table[Weights] = Table()
+        """By job: the newest that it published."""
         self.last_seen_ms: list[int] = []
         """By slot: log time at which the host was last heard."""
         # Derived from here on.
@@ -151,8 +157,10 @@ class State:
         """Slots whose next heartbeat changes the host's row."""
         self.waiting: dict[str, None] = {}
         """Gangs that want a place."""
-        self.claiming: dict[str, None] = {}
-        """Gangs that their queues are charged with."""
+        self.claims = Claims()
+        """What queues and owners are charged with."""
+        self.sparing: dict[str, None] = {}
+        """Gangs that run and are to have spares."""
         self.finished: dict[str, None] = {}
         """Ended jobs, in the order of their end."""
         self.checkpoints_by_gang: dict[str, tuple[str, ...]] = {}
@@ -177,7 +185,8 @@ class State:
         copy.live_incarnations = list(self.live_incarnations)
         copy.attentive = {}
         copy.waiting = dict(self.waiting)
-        copy.claiming = dict(self.claiming)
+        copy.claims = self.claims.copy()
+        copy.sparing = dict(self.sparing)
         copy.finished = dict(self.finished)
         copy.checkpoints_by_gang = dict(self.checkpoints_by_gang)
         copy.rooms, copy.moved = None, {}
@@ -197,15 +206,16 @@ class State:
 
     def put_gang(self, gang: Gang) -> None:
         """Store the row and keep the queue right."""
+        self.claims.note(gang, self.gangs.get(gang.key), self.jobs)
         self.gangs.put(gang.key, gang)
         if gang.phase == GangPhase.WAITING:
             self.waiting[gang.key] = None
         else:
             self.waiting.pop(gang.key, None)
-        if gang.claim:
-            self.claiming[gang.key] = None
+        if gang.spares and gang.phase in _RUNS:
+            self.sparing[gang.key] = None
         else:
-            self.claiming.pop(gang.key, None)
+            self.sparing.pop(gang.key, None)
 
     def put_job(self, job: Job) -> None:
         self.jobs.put(job.name, job)

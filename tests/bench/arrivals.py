@@ -80,8 +80,6 @@ class Lived(msgspec.Struct):
     checked: int = 0
     broken: list[str] = []
     cpu_s: float = 0.0
-    slowest_s: float = 0.0
-    """CPU of the slowest entry."""
 
     @property
     def utilisation(self) -> float:
@@ -186,9 +184,7 @@ class Replay:
         index = state.meta.applied_index + 1
         term = 1 if index > 2 else 0
         entry = Entry(index, term, self._wall_ms, Origin("node:1", 1, index), event)
-        began_s = time.process_time()
         record = apply(state, entry)
-        lived.slowest_s = max(lived.slowest_s, time.process_time() - began_s)
         for decision in record.decisions:
             if isinstance(decision, TasksPlaced):
                 self._placed(decision)

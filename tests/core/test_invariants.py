@@ -255,8 +255,11 @@ def _overdrawn(state: State) -> None:
     spec = QueueSpec("q", borrowing_limit=0)
     state.queues["q"] = Queue("q", spec, 1)
     _change(state, "jobs", "d", spec=replace(state.jobs["d"].spec, queue="q"))
-    _change(state, "gangs", "d/t", claim=2)
-    state.claiming["d/t"] = None
+    state.put_gang(replace(state.gangs["d/t"], claim=2))
+
+
+def _charged_twice(state: State) -> None:
+    state.claims.queues[""] = 7
 
 
 def _gives_way_and_runs(state: State) -> None:
@@ -280,13 +283,11 @@ def _charged_by_the_rows_alone(state: State) -> None:
 
 
 def _charged_too_little(state: State) -> None:
-    _change(state, "gangs", "d/t", claim=1)
-    state.claiming["d/t"] = None
+    state.put_gang(replace(state.gangs["d/t"], claim=1))
 
 
 def _charged_and_ended(state: State) -> None:
-    _change(state, "gangs", "w/t", claim=9, phase=GangPhase.STOPPED)
-    state.claiming["w/t"] = None
+    state.put_gang(replace(state.gangs["w/t"], claim=9, phase=GangPhase.STOPPED))
 
 
 Spoil = Callable[[State], None]
@@ -361,6 +362,7 @@ SPOILT: dict[str, tuple[tuple[Spoil, str], ...]] = {
     ),
     "no queue uses more than its quota and what it may borrow": (
         (_overdrawn, "q uses 3000 of 0 thousandths of devices"),
+        (_charged_twice, "no queue uses 0 and is charged with 7"),
     ),
     "a gang that gives way stops for one that waits, runs or has ended, and is not charged": (
         (_gives_way_and_runs, "d/t is running, claims 0 and gives way to w/t"),
