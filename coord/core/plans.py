@@ -137,4 +137,6 @@ def _environment(
     }
     if task.devices:
         env["CUDA_VISIBLE_DEVICES"] = devices
+    if task.device_millis:
+        env["COORD_DEVICE_MILLIS"] = str(task.device_millis)
     return env

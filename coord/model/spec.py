@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from coord.model.canonical import canonical
+from coord.model.contradictions import contradictions
 from coord.model.settings import LONGEST_MS
 
 # Nothing here leaves out defaults when encoded: msgspec compares them by identity, so two equal
@@ -12,6 +13,8 @@ from coord.model.settings import LONGEST_MS
 
 NAME_LENGTH_LIMIT = 63
 REPLICAS_LIMIT = 65_536
+PRIORITY_LIMIT = 1_000_000
+"""Priorities lie between this and its negative."""
 
 
 class Resources(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -168,6 +171,15 @@ def spec_problems(spec: JobSpec) -> list[Problem]:
             )
         seen.setdefault(role.name, at)
         found += _role_problems(path, role)
+        for field, message in contradictions(spec, at):
+            found.append(Problem(f"{path}.{field}", message))
+    if not -PRIORITY_LIMIT <= spec.priority <= PRIORITY_LIMIT:
+        found.append(
+            Problem(
+                "priority",
+                f"is {spec.priority}; it must be -{PRIORITY_LIMIT} to {PRIORITY_LIMIT}",
+            )
+        )
     if not 0 <= spec.hang_floor_ms <= LONGEST_MS:
         found.append(Problem("hang_floor_ms", _outside(spec.hang_floor_ms)))
     for name in spec.restart.__struct_fields__:

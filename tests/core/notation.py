@@ -9,6 +9,7 @@
     beat h1 h2 | beat all | beat all but h3
     tick                                  ClockAdvanced
     submit d: t x4 devices=1 spares=1; s x2 independent | user_limit=1 checkpoint_dir=/c
+    submit d: t x4 within=rack whole_hosts; s x2 near=t near_required apart_from=t,job/e
     started, exited, reaped, unkillable, launch-failed, progress, begin, shard TASK key=value ...
     preempt h1 grace_ms=500, drain h1, undrain h1, remove h1
     drain h1 within_ms=60000              moves at checkpoints, the last by then
@@ -39,7 +40,7 @@ from coord.model.events import AnyEvent
 from coord.model.place import Located, Place, Rail, Switch, Uplink
 from coord.model.queue import QueueSpec
 from coord.model.settings import Settings, with_numbers
-from coord.model.spec import JobSpec, Resources, RestartPolicy, RoleSpec
+from coord.model.spec import JobSpec, Placing, Resources, RestartPolicy, RoleSpec
 
 QUICK = {"lease_ms": 3_000, "suspect_ms": 1_500, "heartbeat_ms": 500, "fence_ms": 1_000}
 """Short leases keep transcripts short."""
@@ -205,6 +206,7 @@ def _role(words: list[str]) -> RoleSpec:
     name, *rest = words
     given: dict[str, Any] = {"name": name, "command": ("train",)}
     resources: dict[str, Any] = {}
+    placing: dict[str, Any] = {}
     env: dict[str, str] = {}
     for word in rest:
         key, _, value = word.partition("=")
@@ -214,6 +216,12 @@ def _role(words: list[str]) -> RoleSpec:
             given["gang"] = False
         elif word in ("exclusive", "service"):
             given[word] = True
+        elif word in ("whole_hosts", "near_required"):
+            placing[word] = True
+        elif key == "apart_from":
+            placing[key] = tuple(value.split(","))
+        elif key in Placing.__struct_fields__:
+            placing[key] = value
         elif key == "device_types":
             resources[key] = tuple(value.split(","))
         elif key in Resources.__struct_fields__:
@@ -225,7 +233,9 @@ def _role(words: list[str]) -> RoleSpec:
         else:
             raise Unreadable(f"no word {word!r} of a role")
     role = _convert({**given, "env": env}, RoleSpec)
-    return msgspec.structs.replace(role, resources=_convert(resources, Resources))
+    return msgspec.structs.replace(
+        role, resources=_convert(resources, Resources), placement=_convert(placing, Placing)
+    )
 
 
 def _about_tasks(event_type: type[Any], flags: tuple[str, ...] = ()) -> Any:

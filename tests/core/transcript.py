@@ -7,7 +7,7 @@ event the clock advances by 10 ms. Beside events (`notation.py`) a block may hol
     run 3000 but h2 h3     for 3 s, every 500 ms: all live hosts but these beat, the clock ticks
     again                  the last event arrives once more, from the same origin
     plan h1 [env], show job d, show gang d/t, show host h1, show task d/t/0#1,
-    show checkpoints d/t, show incident 1, queue, due, digest
+    show checkpoints d/t, show incident 1, queue, due, digest, why d, hosts d/t (by rank)
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import msgspec
 from coord_sim.core_world.driver import Driver
 
 from coord.core.machine import next_due_ms
+from coord.core.placement import explain_job
 from coord.core.plans import host_plan
 from coord.core.state import LIVE_HOST, state_digest
 from coord.model import events
@@ -166,6 +167,25 @@ def _plan(driver: Driver, words: list[str]) -> list[str]:
     return lines
 
 
+def _why(driver: Driver, words: list[str]) -> list[str]:
+    state = driver.state
+    why = explain_job(state, state.jobs[words[0]])
+    lines = [f"{why.job} {why.status}", *(f"  never: {one}" for one in why.never_fits)]
+    for gang in why.gangs:
+        lines.append(f"  {_fields(gang, skip=('sieves', 'chosen', 'best_other'))}")
+        lines += [f"    {_fields(sieve)}" for sieve in gang.sieves]
+        lines += [f"    chosen {_fields(one)}" for one in gang.chosen]
+        lines += [f"    other {_fields(gang.best_other)}"] if gang.best_other else []
+    return lines
+
+
+def _hosts(driver: Driver, words: list[str]) -> list[str]:
+    gang = driver.state.gangs[words[0]]
+    spares = [hold.host for hold in gang.holds if hold.spare]
+    kept = f", spares {' '.join(spares)}" if spares else ""
+    return [f"{gang.phase}: {' '.join(gang.hosts)}{kept}"]
+
+
 def _queue(driver: Driver, words: list[str]) -> list[str]:
     gangs = [driver.state.gangs[key] for key in sorted(driver.state.waiting)]
     return [f"{gang.key} {gang.queue_reason}: {gang.queue_detail}" for gang in gangs] or ["empty"]
@@ -175,6 +195,8 @@ QUERIES: dict[str, Any] = {
     "plan": _plan,
     "show": _show,
     "queue": _queue,
+    "why": _why,
+    "hosts": _hosts,
     "due": lambda driver, _: [f"{next_due_ms(driver.state)} ms"],
     "digest": lambda driver, _: [state_digest(driver.state)],
 }

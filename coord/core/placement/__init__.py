@@ -5,8 +5,10 @@ none. Integer arithmetic and total order throughout, so that the same fleet and 
 give the same places, whatever order they arrived in.
 """
 
+from coord.core.placement.explain import explain, explain_job
 from coord.core.placement.fragmentation import remember_shapes
 from coord.core.placement.free import rooms_of
+from coord.core.placement.never import never_fits
 from coord.core.placement.placing import place
 from coord.core.placement.plan import Place, Plan, Refusal, Wish, wish_of
 from coord.core.placement.refusal import refusal
@@ -20,6 +22,9 @@ __all__ = [
     "Room",
     "Rooms",
     "Wish",
+    "explain",
+    "explain_job",
+    "never_fits",
     "place",
     "refusal",
     "remember_shapes",

@@ -6,6 +6,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from coord.core.placement.fragmentation import Weighing, typical_shapes
 from coord.core.placement.room import Kind, Order, Room, order_of
 from coord.core.placement.rooms import Rooms
@@ -81,7 +83,10 @@ class Candidates:
         """Where the role's other tasks are, if each is placed on its own."""
         if gang.index >= 0 and (role.placement.spread or role.placement.within):
             self.siblings = _orders_of(state, gang.job, role.name, gang.key)
+        self.anchored = False
+        """The role to be near has places."""
         self.anchors: dict[tuple[int, str], None] = {}
+        """Its domains: (number of the level, name)."""
         self.waits_for = ""
         """The role that has no place yet, where this one must be near it."""
         self.near_level = LEVELS.index(self.placing.near_level)
@@ -97,6 +102,7 @@ class Candidates:
 
     def _find_anchors(self, state: State) -> None:
         orders = _orders_of(state, self.gang.job, self.placing.near, "")
+        self.anchored = bool(orders)
         if not orders and self.placing.near_required:
             self.waits_for = self.placing.near
         for order in orders:
@@ -106,19 +112,21 @@ class Candidates:
 
     def distance(self, order: Order) -> int:
         """From the role to be near: 0 in its domain, one more for each level that is wider."""
-        if not self.anchors:
+        if not self.anchored:
             return 0
         for level in range(self.near_level, -1, -1):
             if (level, order[level]) in self.anchors:
                 return self.near_level - level
         return FAR
 
-    def objection(self, room: Room) -> str:
-        """Why the gang must not go there although there may be room; empty when it may."""
-        why = room.objection(self.gang, self.placing)
+    def objection(self, room: Room, *, empty: bool = False) -> str:
+        """Why the gang must not go there although there may be room; empty when it may. `empty`:
+        as if there were nobody whom it could wait for to leave, but those who keep it away."""
+        placing = replace(self.placing, whole_hosts=False) if empty else self.placing
+        why = room.objection(self.gang, placing)
         if why:
             return why
-        if self.placing.near_required and (self.waits_for or self.distance(room.order)):
+        if placing.near_required and (self.waits_for or self.distance(room.order)):
             return "near"
         return ""
 
@@ -163,7 +171,7 @@ class Candidates:
             for order in orders:
                 if order[level] and all(order[at] == name for at, name in inside):
                     room = self.rooms[order[-1]]
-                    if not self._one_by_one or self.objection(room) in ("", "whole_hosts"):
+                    if not self._one_by_one or not self.objection(room, empty=True):
                         found.setdefault(order[level], 0)
         for order in self.siblings:
             if order[level] in found:

@@ -40,13 +40,31 @@ class Choice:
                 self._staying[index] = Place(name, self._take(name).devices)
                 count -= 1
         before = sorted(dict.fromkeys(self.gang.hosts))
-        spares = sorted({hold.host: None for hold in self.gang.holds if hold.spare})
+        spares = self._spares_by_nearness()
         for name, spare in (*((name, False) for name in before), *((s, True) for s in spares)):
             while count and self._left_in(pool, name):
                 self._take_other(name, spare=spare)
                 count -= 1
         for name in self._best(pool, count):
             self._take_other(name)
+
+    def _spares_by_nearness(self) -> list[str]:
+        """First those that share the narrowest domain with a host that the gang stays on."""
+        rooms = self.candidates.rooms
+        staying = {
+            (level, name): None
+            for host in self.changed
+            for level, name in enumerate(rooms[host].order)
+            if name
+        }
+
+        def apart(name: str) -> int:
+            order = rooms[name].order
+            shared = (level for level in range(_HOST, -1, -1) if (level, order[level]) in staying)
+            return -next(shared, -1)
+
+        hosts = {hold.host: None for hold in self.gang.holds if hold.spare and hold.host in rooms}
+        return sorted(hosts, key=lambda name: (apart(name), name))
 
     def _room(self, name: str) -> Room:
         return self.changed.get(name) or self.candidates.rooms[name]

@@ -105,12 +105,28 @@ def wasted(kind: Kind, shapes: tuple[Shape, ...]) -> int:
     return total
 
 
+class Waste:
+    """`wasted` by the same shapes, remembered."""
+
+    def __init__(self, shapes: tuple[Shape, ...]) -> None:
+        self.shapes = shapes
+        self._known: dict[Kind, int] = {}
+
+    def of(self, kind: Kind) -> int:
+        known = self._known.get(kind)
+        if known is None:
+            if len(self._known) >= KINDS_LIMIT:
+                self._known.clear()
+            known = self._known[kind] = wasted(kind, self.shapes)
+        return known
+
+
 class Weighing:
     """How well each kind of room suits one need: remembered, for many hosts are alike."""
 
-    def __init__(self, need: Resources, shapes: tuple[Shape, ...]) -> None:
+    def __init__(self, need: Resources, waste: Waste) -> None:
         self.need = need
-        self.shapes = shapes
+        self._waste = waste
         self._known: dict[Kind, tuple[int, int]] = {}
 
     def of(self, kind: Kind) -> tuple[int, int]:
@@ -122,7 +138,7 @@ class Weighing:
             fit = kind.replicas(self.need)
             more = 0
             if fit and (fit < UNBOUNDED or kind.free_millis):
-                more = wasted(kind.after(self.need), self.shapes) - wasted(kind, self.shapes)
+                more = self._waste.of(kind.after(self.need)) - self._waste.of(kind)
             known = self._known[kind] = (fit, more)
         return known
 
@@ -131,14 +147,15 @@ class Memory:
     """Of what was weighed for recent needs, as long as the same shapes are typical."""
 
     def __init__(self) -> None:
-        self._shapes: tuple[Shape, ...] = ()
+        self._waste = Waste(())
         self._known: dict[Resources, Weighing] = {}
 
     def of(self, need: Resources, shapes: tuple[Shape, ...]) -> Weighing:
-        if shapes is not self._shapes or len(self._known) >= NEEDS_LIMIT:
-            if shapes != self._shapes or len(self._known) >= NEEDS_LIMIT:
-                self._known = {}
-            self._shapes = shapes
+        if shapes is not self._waste.shapes and shapes != self._waste.shapes:
+            self._waste = Waste(shapes)
+            self._known = {}
         if need not in self._known:
-            self._known[need] = Weighing(need, shapes)
+            if len(self._known) >= NEEDS_LIMIT:
+                self._known.clear()
+            self._known[need] = Weighing(need, self._waste)
         return self._known[need]
