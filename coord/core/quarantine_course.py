@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from coord.core import fleet, quarantine
+from coord.core import blame, fleet, quarantine
 from coord.core.step import Step, on
 from coord.model.decisions import HostReleased, HostReturned, QuarantineDropped
 from coord.model.entities import (
@@ -81,6 +81,8 @@ def release(step: Step, host: Host, causes: tuple[str, ...], *, repaired: bool) 
     clean = repaired or row.state == QuarantineState.REPAIR
     step.decide(HostReleased(causes, host.host, clean))
     quarantine.back_in_fleet(step, row, clean=clean)
+    if clean:
+        blame.forget(step, host.host)
     review(step)
 
 
@@ -91,6 +93,8 @@ def tested(step: Step, name: str, passed: bool, detail: str) -> bool:
         return False
     if passed:
         quarantine.passed(step, row)
+        # It was taken out for what was seen of it by then, and that has been looked into.
+        blame.forget(step, name)
     else:
         quarantine.out_for_repair(step, row, f"its test: {detail}")
     review(step)
@@ -136,6 +140,8 @@ def undrained(step: Step, name: str) -> None:
     if row is not None:
         clean = row.state == QuarantineState.REPAIR
         quarantine.back_in_fleet(step, row, clean=clean)
+        if clean:
+            blame.forget(step, name)
         review(step)
 
 
