@@ -223,6 +223,10 @@ EVENTS: dict[type[e.Event], Callable[[Any], Said]] = {
     e.DeviceFaultSeen: _fault,
     e.CollectiveTimedOut: _timed_out,
     e.HealthChecked: _health,
+    e.WeightsPublished: lambda event: _report(
+        event, f"version {event.version} of step {event.step} at {event.uri}"
+    ),
+    e.WeightsLoaded: lambda event: _report(event, f"version {event.version}"),
 }
 
 
@@ -398,6 +402,13 @@ DECISIONS: dict[type[d.Decision], Callable[[Any], Said]] = {
     d.GangPreempted: lambda it: _gang(
         it, f"gives way to {it.by}, {clock_text(it.notice_ms)} of notice"
     ),
+    d.ScopeStopping: lambda it: _gang(it, f"takes along {listed(it.gangs)}"),
+    d.SpareKept: lambda it: _gang(it, f"on {it.host}", (it.host,)),
+    d.GangGrowing: lambda it: _gang(
+        it,
+        f"from {it.before} to {count_text(it.after, 'task')}, at the checkpoint of step {it.step}",
+    ),
+    d.WeightsAdvanced: lambda it: _gang(it, f"version {it.version} of step {it.step} at {it.uri}"),
     d.RoomReserved: lambda it: _gang(it, "the first that lacks room: none goes to others"),
     d.CheckpointCommitted: lambda it: _gang(it, f"step {it.step} in {it.path}"),
     d.IncidentOpened: _opened,

@@ -103,6 +103,7 @@ def _forget(step: Step, name: str) -> None:
             state.checkpoints.drop(checkpoint)
         state.gangs.drop(key)
     state.jobs.drop(name)
+    state.weights.drop(name)
     for number in sorted(state.incidents):
         if state.incidents[number].job == name:
             state.incidents.drop(number)

@@ -28,6 +28,7 @@ from coord.core import (
     queues,
     tasks,
     topology,
+    weights,
 )
 from coord.core.requests import earlier_outcome, remember
 from coord.core.scheduling import schedule
@@ -50,6 +51,7 @@ FAMILIES = (
     queues,
     tasks,
     topology,
+    weights,
 )
 _without_handler = [event.__name__ for event in EVENT_TYPES if event not in HANDLERS]
 if _without_handler:

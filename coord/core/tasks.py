@@ -31,6 +31,8 @@ from coord.model.events import (
     TaskReaped,
     TaskStarted,
     TaskUnkillable,
+    WeightsLoaded,
+    WeightsPublished,
 )
 from coord.model.rejections import Rejection
 
@@ -42,6 +44,8 @@ TaskReport = (
     | CheckpointBegun
     | ShardSaved
     | CollectiveTimedOut
+    | WeightsPublished
+    | WeightsLoaded
 )
 """What only counts for a task of the current generation."""
 

@@ -471,6 +471,48 @@ class HostBlamed(Decision, frozen=True):
     """Those incidents, the newest last."""
 
 
+class ScopeStopping(Decision, frozen=True):
+    """A gang takes others of its job along: all restart as one incident, its own."""
+
+    job: str
+    gang: str
+    generation: int
+    scope: str
+    gangs: tuple[str, ...]
+
+
+class SpareKept(Decision, frozen=True):
+    """A place beside a running gang is kept again."""
+
+    job: str
+    gang: str
+    generation: int
+    host: str
+
+
+class GangGrowing(Decision, frozen=True):
+    """A gang below its size has room for more: it moves into it from the checkpoint of `step`,
+    which it has just committed."""
+
+    job: str
+    gang: str
+    generation: int
+    before: int
+    after: int
+    step: int
+
+
+class WeightsAdvanced(Decision, frozen=True):
+    """The weights that tasks of the job are to work with; `generation` made them."""
+
+    job: str
+    gang: str
+    generation: int
+    version: int
+    step: int
+    uri: str
+
+
 DECISION_TYPES: tuple[type[Decision], ...] = tuple(
     sorted(Decision.__subclasses__(), key=lambda decision_type: decision_type.__name__)
 )
@@ -525,5 +567,9 @@ AnyDecision = (
     | MaintenanceEnded
     | SlowRankSuspected
     | HostBlamed
+    | ScopeStopping
+    | SpareKept
+    | GangGrowing
+    | WeightsAdvanced
 )
 """For decoders, as `AnyEvent`."""

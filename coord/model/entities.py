@@ -236,6 +236,8 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
     paced_steps: int = 0
     """Steps since the gang's pace was last judged, and the time they took."""
     paced_us: int = 0
+    weights: int = 0
+    """Version of the job's weights that it told to work with; 0: none."""
 
 
 class Burst(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -352,6 +354,12 @@ class Gang(msgspec.Struct, frozen=True, omit_defaults=True):
     """While stopping: the gang that gets its place."""
     reserving: bool = False
     """It is the first that lacks room, and nothing that it could use goes to one behind it."""
+    together: int = 0
+    """Incident that it stopped for with others of its job: none starts before all have stopped."""
+    spares: int = 0
+    """Places to be kept beside it while it runs."""
+    grown_ms: int = 0
+    """Log time from which on it may grow again."""
 
     def __post_init__(self) -> None:
         # As `canonical` does, for the two fields that need it: rows of gangs change often.
@@ -407,6 +415,22 @@ class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True):
     committed: bool = False
     committed_at: int = 0
     """Log index."""
+
+
+class Weights(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The newest weights that were published in a job, and who made them. They outlive the
+    generation that did."""
+
+    job: str
+    version: int
+    step: int
+    uri: str
+    task: str
+    gang: str
+    generation: int
+    published: int
+    """Log index."""
+    published_ms: int
 
 
 class Incident(msgspec.Struct, frozen=True, omit_defaults=True):

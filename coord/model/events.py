@@ -362,6 +362,27 @@ class ShardSaved(Event, frozen=True):
     size_bytes: int = 0
 
 
+class WeightsPublished(Event, frozen=True):
+    """A task has put the weights of `step` where others may load them (`uri`), as this version of
+    its job's."""
+
+    host: str
+    incarnation: int
+    task: str
+    version: int
+    step: int
+    uri: str
+
+
+class WeightsLoaded(Event, frozen=True):
+    """A task works with this version of its job's weights from now on."""
+
+    host: str
+    incarnation: int
+    task: str
+    version: int
+
+
 # Evidence: what somebody saw that may explain a failure, or foretell one.
 
 
@@ -447,5 +468,7 @@ AnyEvent = (
     | DeviceFaultSeen
     | CollectiveTimedOut
     | HealthChecked
+    | WeightsPublished
+    | WeightsLoaded
 )
 """For decoders: `msgspec.json.decode(line, type=AnyEvent)` picks the struct by its tag."""

@@ -28,6 +28,8 @@ class Rejection(enum.StrEnum):
     STALE_GENERATION = "stale_generation"
     TASK_STOPPING = "task_stopping"
     STEP_WENT_BACK = "step_went_back"
+    VERSION_WENT_BACK = "version_went_back"
+    UNKNOWN_WEIGHTS = "unknown_weights"
     DUPLICATE_NAME = "duplicate_name"
     UNKNOWN_SWITCH = "unknown_switch"
     CYCLE = "cycle"
@@ -64,6 +66,8 @@ EXPLANATIONS: dict[Rejection, str] = {
     Rejection.STALE_GENERATION: "from a generation that has been replaced",
     Rejection.TASK_STOPPING: "the task is being stopped",
     Rejection.STEP_WENT_BACK: "a checkpoint at or after this step is committed already",
+    Rejection.VERSION_WENT_BACK: "weights of this version or a newer one are known already",
+    Rejection.UNKNOWN_WEIGHTS: "nobody has published weights of this version",
     Rejection.DUPLICATE_NAME: "a host, switch, rail or device is named twice; name each once",
     Rejection.UNKNOWN_SWITCH: "a switch is named that the topology lacks; name it among switches",
     Rejection.CYCLE: "a switch is, over its uplinks, above itself; take one uplink away",

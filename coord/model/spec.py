@@ -6,6 +6,7 @@ import msgspec
 
 from coord.model.canonical import canonical
 from coord.model.contradictions import contradictions
+from coord.model.recovery import RoleRecovery, recovery_problems
 from coord.model.settings import LONGEST_MS
 
 # Nothing here leaves out defaults when encoded: msgspec compares them by identity, so two equal
@@ -139,6 +140,8 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
     hang_floor_ms: int = 0
     """Learn, from how its gangs progress, when one without `hang_ms` has hung, and never say so
     before this time; 0: do not learn."""
+    recovery: tuple[RoleRecovery, ...] = ()
+    """Of roles that do not recover in the usual way."""
 
     def __post_init__(self) -> None:
         canonical(self)
@@ -180,6 +183,7 @@ def spec_problems(spec: JobSpec) -> list[Problem]:
                 f"is {spec.priority}; it must be -{PRIORITY_LIMIT} to {PRIORITY_LIMIT}",
             )
         )
+    found += [Problem(path, message) for path, message in recovery_problems(spec)]
     if not 0 <= spec.hang_floor_ms <= LONGEST_MS:
         found.append(Problem("hang_floor_ms", _outside(spec.hang_floor_ms)))
     for name in spec.restart.__struct_fields__:
