@@ -54,6 +54,7 @@ class Changes(msgspec.Struct):
     switches: int
     index: int = 0
     notes: tuple[str, ...] = ()
+    """What of the file is not used, and what of it does not fit the cluster."""
 
 
 def changes(view: TopologyView, read: Topology, merge: bool) -> Changes:
@@ -80,14 +81,24 @@ def changes(view: TopologyView, read: Topology, merge: bool) -> Changes:
         [name for name in read_names if name not in registered],
         len(view.switches),
         len(names),
-        notes=read.notes,
+        notes=(*read.notes, *_misfits(view, read)),
     )
+
+
+def _misfits(view: TopologyView, read: Topology) -> list[str]:
+    """Of one host: it is described with other devices than it offers."""
+    return [
+        f"{host.host} offers {count_text(host.devices, 'device')}, and the file tells of "
+        f"{read.devices}: islands count the file's, from 0"
+        for host in view.hosts
+        if read.local and host.host == read.hosts[0].host and host.devices != read.devices
+    ]
 
 
 def tell_changes(name: str, read: Topology, found: Changes, dry_run: bool) -> None:
     """For people: what was read, what of it is not used, and what changes."""
     print_lines([f"read {name} ({read.format}): {_read_text(read)}"])
-    print_lines(f"  {note}" for note in read.notes)
+    print_lines(f"  {note}" for note in found.notes)
     if found.changed:
         rows = [_change_row(change) for change in found.changed[:SHOWN]]
         print_table(CHANGE_COLUMNS, rows)
