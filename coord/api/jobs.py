@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 from aiohttp import web
 
 from coord.api.errors import ApiError
 from coord.api.exchange import actor_of, answer, body_of, fresh, submit
 from coord.api.keys import NODE
-from coord.api.views import job_view
+from coord.api.views import job_view, warnings_of
+from coord.core.placement import explain_job
+from coord.core.state import State
 from coord.model.entities import Job
 from coord.model.events import JobCancelRequested, JobResizeRequested, JobSubmitted
 from coord.model.spec import JobSpec, spec_problems
@@ -36,7 +40,7 @@ async def submit_job(request: web.Request) -> web.Response:
     result = await submit(request, JobSubmitted(spec, actor_of(request)), f"job {spec.name!r}")
     state = request.app[NODE].state
     job = state.jobs.get(spec.name)
-    view = job_view(state, job) if job is not None else {"name": spec.name}
+    view = _one_job(state, job) if job is not None else {"name": spec.name}
     return answer(request, view | {"index": result.index}, status=201)
 
 
@@ -51,7 +55,18 @@ async def list_jobs(request: web.Request) -> web.Response:
 @routes.get("/v1/jobs/{name}")
 async def show_job(request: web.Request) -> web.Response:
     await fresh(request)
-    return answer(request, job_view(request.app[NODE].state, job_of(request)))
+    return answer(request, _one_job(request.app[NODE].state, job_of(request)))
+
+
+def _one_job(state: State, job: Job) -> dict[str, Any]:
+    return job_view(state, job) | {"warnings": warnings_of(state, job)}
+
+
+@routes.get("/v1/jobs/{name}/why")
+async def why_job(request: web.Request) -> web.Response:
+    await fresh(request)
+    state = request.app[NODE].state
+    return answer(request, msgspec.structs.asdict(explain_job(state, job_of(request))))
 
 
 @routes.post("/v1/jobs/{name}/cancel")

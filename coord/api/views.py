@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 
 from coord.core import quarantine_course
+from coord.core.placement import never_fits
 from coord.core.state import State
-from coord.model.entities import Checkpoint, Host, Job
-from coord.model.spec import Resources
+from coord.model.entities import Checkpoint, Host, Job, JobStatus
+from coord.model.spec import Problem, Resources
 
 
 def job_view(state: State, job: Job) -> dict[str, Any]:
@@ -29,6 +30,14 @@ def job_view(state: State, job: Job) -> dict[str, Any]:
         if task.gang in by_key:
             by_key[task.gang].append(task)
     return msgspec.structs.asdict(job) | {"gangs": gangs, "checkpoint": newest}
+
+
+def warnings_of(state: State, job: Job) -> tuple[Problem, ...]:
+    """Why a job that nothing of has ever run could not start on the fleet as it is, were it empty.
+
+    It is no reason to refuse it: fleets grow.
+    """
+    return tuple(never_fits(state, job.spec)) if job.status == JobStatus.QUEUED else ()
 
 
 def tasks_of(state: State, job: Job) -> list[Any]:
@@ -76,5 +85,10 @@ def host_view(state: State, host: Host) -> dict[str, Any]:
         ),
     }
     move_in_ms = max(host.move_by_ms - state.meta.now_ms, 0)
-    seen = {"last_seen_ms_ago": ago_ms, "free": free, "move_in_ms": move_in_ms}
+    seen = {
+        "last_seen_ms_ago": ago_ms,
+        "free": free,
+        "move_in_ms": move_in_ms,
+        "evidence": state.evidence.get(host.host),
+    }
     return msgspec.structs.asdict(host) | seen | held

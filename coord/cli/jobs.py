@@ -1,4 +1,4 @@
-"""`coordctl job`: submit, list, show, logs, cancel, resize."""
+"""`coordctl job`: submit, list, show, why, logs, cancel, resize."""
 
 from __future__ import annotations
 
@@ -26,6 +26,14 @@ from coord.cli.jobfile import read_job
 from coord.cli.joblogs import TaskOutput
 from coord.cli.output import print_json, print_lines, print_pairs, print_table
 from coord.cli.session import Session, log_time_ms, session_options
+from coord.cli.why_text import (
+    SIEVE_COLUMNS,
+    STANDING_COLUMNS,
+    gang_why_lines,
+    sieve_row,
+    standing_rows,
+    why_lines,
+)
 from coord.model.entities import JobStatus
 from coord.model.rejections import Rejection
 
@@ -63,6 +71,10 @@ def submit(session: Session, file: str, dry_run: bool, wait: bool) -> None:
     async def submit_it(client: Client) -> JobView:
         submitted = await client.submit_job(spec)
         click.echo(f"submitted {spec.name} at index {submitted.submitted}", err=True)
+        for problem in submitted.warnings:
+            click.echo(f"warning: {problem.path} {problem.message}", err=True)
+        if submitted.warnings:
+            click.echo(f"{spec.name} waits until the fleet has grown so far", err=True)
         return await _until_ended(client, spec.name) if wait else submitted
 
     view = session.ask(submit_it)
@@ -139,6 +151,30 @@ def show_job(session: Session, name: str) -> None:
     if incidents:
         click.echo()
         print_table(INCIDENT_COLUMNS, [incident_row(found) for found in incidents])
+
+
+@job.command("why")
+@click.argument("name", shell_complete=job_names)
+@session_options
+def why(session: Session, name: str) -> None:
+    """Why a job waits, or where it went.
+
+    For each of its gangs: what was asked of the hosts one after the other, how many were left and
+    what excluded the others, and how those that it has compare with the best of those it has not.
+    """
+    found = session.ask(lambda client: client.why(name))
+
+    def told(_: object) -> None:
+        print_lines(why_lines(found))
+        for gang in found.gangs:
+            click.echo()
+            print_lines(gang_why_lines(gang))
+            if gang.sieves:
+                print_table(SIEVE_COLUMNS, [sieve_row(sieve) for sieve in gang.sieves])
+            if gang.chosen:
+                print_table(STANDING_COLUMNS, standing_rows(gang))
+
+    session.show(found, told)
 
 
 @job.command("cancel")

@@ -36,6 +36,7 @@ from coord.model.channel import Hello
 from coord.model.entry import Recorded
 from coord.model.events import (
     AnyEvent,
+    CollectiveTimedOut,
     DrainRequested,
     EvictionsAllowed,
     HostQuarantineRequested,
@@ -54,6 +55,7 @@ from coord.model.events import (
 from coord.model.place import Located, Switch
 from coord.model.rejections import Rejection
 from coord.model.spec import JobSpec
+from coord.model.why import JobWhy
 
 CHANGE_TIMEOUT_S = 15.0
 """Servers take up to 10 s over a change of members, and say then what became of it."""
@@ -142,6 +144,12 @@ class Client:
         """Want another number of replicas. Raises Rejected: `out_of_range`, `unknown_role`, ..."""
         event = JobResizeRequested(name, role, replicas, self.actor, reason)
         return await self._read_back(await self.submit(event), _job_path(name), JobView)
+
+    async def record_collective_timeout(self, event: CollectiveTimedOut) -> Decided:
+        """Record what was read from ranks that waited in vain, in the caller's name. It ends the
+        generation. Raises Rejected: `unknown_task`, `stale_generation`, `invalid`."""
+        said = replace(event, host="", incarnation=0, actor=self.actor)
+        return await self.submit(said)
 
     async def drain(self, host: str, *, reason: str = "", within_ms: int = 0) -> HostView:
         """Empty a host: at once, or, within a time, each gang when it has saved.
@@ -250,6 +258,11 @@ class Client:
     async def job(self, name: str, *, stale: bool = False) -> JobView:
         """Raises NotFound."""
         return await self._get(_job_path(name), JobView, stale)
+
+    async def why(self, name: str, *, stale: bool = False) -> JobWhy:
+        """Why a job waits, or where it went: what was asked of hosts, and what excluded each.
+        Raises NotFound."""
+        return await self._get(f"{_job_path(name)}/why", JobWhy, stale)
 
     async def hosts(self, *, stale: bool = False) -> list[HostView]:
         """All hosts, by id."""

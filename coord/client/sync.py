@@ -23,9 +23,10 @@ from coord.client.views import (
     TopologyView,
 )
 from coord.model.entry import Recorded
-from coord.model.events import AnyEvent
+from coord.model.events import AnyEvent, CollectiveTimedOut
 from coord.model.place import Located, Switch
 from coord.model.spec import JobSpec
+from coord.model.why import JobWhy
 
 Answer = TypeVar("Answer")
 
@@ -121,6 +122,10 @@ class SyncClient:
         """See Client.resize_job."""
         return self._run(self._client.resize_job(name, role, replicas, reason=reason))
 
+    def record_collective_timeout(self, event: CollectiveTimedOut) -> Decided:
+        """See Client.record_collective_timeout."""
+        return self._run(self._client.record_collective_timeout(event))
+
     def drain(self, host: str, *, reason: str = "", within_ms: int = 0) -> HostView:
         """See Client.drain."""
         return self._run(self._client.drain(host, reason=reason, within_ms=within_ms))
@@ -210,6 +215,10 @@ class SyncClient:
     def job(self, name: str, *, stale: bool = False) -> JobView:
         """See Client.job."""
         return self._run(self._client.job(name, stale=stale))
+
+    def why(self, name: str, *, stale: bool = False) -> JobWhy:
+        """See Client.why."""
+        return self._run(self._client.why(name, stale=stale))
 
     def hosts(self, *, stale: bool = False) -> list[HostView]:
         """See Client.hosts."""

@@ -9,6 +9,7 @@ from coord.model.entities import (
     DrainState,
     Gang,
     Host,
+    HostEvidence,
     HostStatus,
     Incident,
     JobStatus,
@@ -19,7 +20,7 @@ from coord.model.entities import (
 from coord.model.entry import Recorded
 from coord.model.place import NOWHERE, Located, Place, Rail, Switch
 from coord.model.settings import Settings
-from coord.model.spec import JobSpec, Resources
+from coord.model.spec import JobSpec, Problem, Resources
 
 
 class Decided(msgspec.Struct, frozen=True):
@@ -57,6 +58,9 @@ class JobView(msgspec.Struct, frozen=True, omit_defaults=True):
     ended: int = 0
     checkpoint: Checkpoint | None = None
     """The newest committed one."""
+    warnings: tuple[Problem, ...] = ()
+    """While nothing of it has run: why it could not start on the fleet as it is, were it empty. Not
+    told in lists."""
     applied_index: int = 0
     """The log index that the answer reflects."""
 
@@ -80,6 +84,8 @@ class HostView(Host, frozen=True):
     """What it waits for, in words."""
     silent_domain: str = ""
     """The failure domain with which it fell silent, such as `rack z1/p1/r7`."""
+    evidence: HostEvidence | None = None
+    """Health checks, faults of devices, and whether it was blamed; None: nothing is known."""
     applied_index: int = 0
 
 

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from coord.api.topology import topology_view
-from coord.api.views import host_view, job_view
+from coord.api.views import host_view, job_view, warnings_of
 from coord.cli.session import Session
 from coord.client.errors import NotFound, Rejected, Unavailable
 from coord.client.views import (
@@ -26,10 +26,12 @@ from coord.client.views import (
     TopologyView,
 )
 from coord.core.machine import apply
+from coord.core.placement import explain_job
 from coord.core.state import State, new_state
 from coord.model.entry import Entry, Origin, Recorded
 from coord.model.events import (
     AnyEvent,
+    CollectiveTimedOut,
     DrainRequested,
     HostQuarantineRequested,
     HostReleaseRequested,
@@ -43,6 +45,7 @@ from coord.model.events import (
     TopologyImported,
 )
 from coord.model.spec import JobSpec
+from coord.model.why import JobWhy
 
 View = TypeVar("View")
 
@@ -98,6 +101,9 @@ class FakeClient:
     async def resize_job(self, name: str, role: str, replicas: int, *, reason: str = "") -> JobView:
         await self.submit(JobResizeRequested(name, role, replicas, "ann", reason))
         return await self.job(name)
+
+    async def record_collective_timeout(self, event: CollectiveTimedOut) -> Decided:
+        return await self.submit(replace(event, host="", incarnation=0, actor="ann"))
 
     async def drain(self, host: str, *, reason: str = "", within_ms: int = 0) -> HostView:
         await self.submit(DrainRequested(host, "ann", reason, within_ms))
@@ -158,11 +164,18 @@ class FakeClient:
     async def jobs(self) -> list[JobView]:
         return [await self.job(name) for name in self.state.jobs]
 
+    async def why(self, name: str) -> JobWhy:
+        job = self.state.jobs.get(name)
+        if job is None:
+            raise NotFound(f"there is no job {name!r}; see `coordctl job list`")
+        return explain_job(self.state, job)
+
     async def job(self, name: str) -> JobView:
         job = self.state.jobs.get(name)
         if job is None:
             raise NotFound(f"there is no job {name!r}; see `coordctl job list`")
-        view = _shown(job_view(self.state, job), JobView)
+        told = job_view(self.state, job) | {"warnings": warnings_of(self.state, job)}
+        view = _shown(told, JobView)
         return replace(view, applied_index=self.state.meta.applied_index)
 
     async def hosts(self) -> list[HostView]:

@@ -46,6 +46,7 @@ def run(fake: FakeClient, *arguments: str, **more: Any) -> Result:
 PRINTED = [
     "job list",
     "job show digits",
+    "job why digits",
     "host list",
     "host show host-2",
     "cluster status",
@@ -57,6 +58,7 @@ PRINTED = [
 DOCUMENTS: dict[str, Callable[[Any], bool]] = {
     "job list": lambda found: found[0]["status"] == "running",
     "job show digits": lambda found: len(found["job"]["gangs"][0]["tasks"]) == 2,
+    "job why digits": lambda found: found["gangs"][0]["sieves"][0]["hosts"] == 3,
     "host list": lambda found: [host["host"] for host in found] == ["host-1", "host-2", "host-3"],
     "host show host-2": lambda found: found["status"] == "lost",
     "cluster status": lambda found: found["leader"] == 1,

@@ -100,12 +100,13 @@ def best_domain(
     candidates: Candidates, ground: Pool, level: int, wanted: int, smallest: int
 ) -> Pool | None:
     """The domain where most of the wanted replicas fit, of those for the smallest number: where
-    most of them ran before, then the nearest, then the tightest, then the lesser name."""
+    they are as close together as is preferred, then where most of them ran before, then the
+    nearest, then the tightest, then the lesser name."""
     domains, _ = ground.split(level)
     joined = {order[level]: None for order in candidates.siblings if order[level]}
     alone = candidates.gang.index >= 0
     back = returning(candidates, level)
-    best: tuple[tuple[int, int, int, int, str], Pool] | None = None
+    best: tuple[tuple[int, tuple[int, int], int, int, int, str], Pool] | None = None
     for name in sorted(domains):
         pool = domains[name]
         if joined and name not in joined:
@@ -115,10 +116,21 @@ def best_domain(
             continue
         # Where tasks come one by one, the first looks for room for all of them.
         count = min(fit, candidates.role.replicas if alone and not joined else wanted)
-        key = (-count, -back.get(name, 0), pool.distance, fit - count, name)
+        scattered = _scattered(candidates, pool, level, min(fit, wanted))
+        key = (-count, scattered, -back.get(name, 0), pool.distance, fit - count, name)
         if best is None or key < best[0]:
             best = (key, pool)
     return best[1] if best else None
+
+
+def _scattered(candidates: Candidates, pool: Pool, level: int, wanted: int) -> tuple[int, int]:
+    """(replicas in no domain, domains) of the preferred level that so many replicas take."""
+    preferred = candidates.placing.prefer_within
+    if not preferred or candidates.placing.spread or LEVELS.index(preferred) <= level:
+        return (0, 0)
+    domains, _ = pool.split(LEVELS.index(preferred))
+    counts = few({name: one.fit for name, one in domains.items()}, {}, {}, wanted)
+    return (wanted - sum(counts.values()), len(counts))
 
 
 def returning(candidates: Candidates, level: int) -> dict[str, int]:
