@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from coord_sim.world.options import WorldOptions
+from coord_sim.world.raft_run import raft_run
 from coord_sim.world.run import run_seed
 
 SEEDS = [
@@ -22,3 +23,9 @@ SEEDS = [
 def test_a_seed_that_broke_something_is_well(seed: int, options: WorldOptions) -> None:
     outcome = run_seed(seed, options)
     assert outcome.ok, outcome
+
+
+def test_changes_of_members_that_wait_for_one_another_let_time_pass() -> None:
+    """They once made the loop spin, where virtual time cannot go on: a livelock."""
+    outcome = raft_run(27)
+    assert not outcome.broken, outcome
