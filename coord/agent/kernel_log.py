@@ -34,8 +34,8 @@ JOURNAL = "journal"
 log = structlog.get_logger()
 
 _PCI = r"\(?(?:PCI:)?([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?)\)?"
-_XID = re.compile(rf"NVRM: Xid {_PCI}: (\d{{1,9}})(?:,\s*(.*))?")
-_SXID = re.compile(rf"nvidia-nvswitch\d*: SXid {_PCI}: (\d{{1,9}})(?:,\s*(.*))?")
+_XID = re.compile(rf"NVRM: Xid {_PCI}: (\d{{1,9}})\b(?:,\s*(.*))?")
+_SXID = re.compile(rf"nvidia-nvswitch\d*: SXid {_PCI}: (\d{{1,9}})\b(?:,\s*(.*))?")
 _OFF_BUS = re.compile(
     r"NVRM:.*?([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}).*fallen off the bus"
 )

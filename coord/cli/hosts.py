@@ -9,10 +9,12 @@ import click
 from coord.cli.completion import host_names
 from coord.cli.durations import DURATION
 from coord.cli.exits import BadInput
+from coord.cli.host_evidence import evidence_pairs
 from coord.cli.output import Column, print_pairs, print_table
 from coord.cli.session import Session, session_options
 from coord.cli.wording import age_text, count_text, resources_text
-from coord.model.entities import DrainState, HostStatus, QuarantineState
+from coord.model.care import QuarantineState
+from coord.model.entities import DrainState, HostStatus
 
 if TYPE_CHECKING:
     from coord.client import Client
@@ -257,6 +259,7 @@ def host_pairs(view: HostView) -> list[tuple[str, str]]:
         ("silent with", view.silent_domain),
         ("moves", _moves(view)),
         *quarantine_pairs(view),
+        *evidence_pairs(view),
         ("last seen", f"{age_text(view.last_seen_ms_ago)} ago"),
         ("address", view.address),
         ("incarnation", f"{view.incarnation} (slot {view.slot})"),

@@ -24,6 +24,7 @@ COMMANDS: dict[str, Lazy] = {
     "note": Lazy("coord.cli.events:note", "Write something down in the log."),
     "cluster": Lazy("coord.cli.cluster:cluster", "Look at the servers; add, remove, hand over."),
     "incident": Lazy("coord.cli.incident:incident", "List incidents; export the log for replay."),
+    "diagnose": Lazy("coord.cli.diagnose:diagnose", "Read what failed ranks left behind."),
     "replay": Lazy("coord.cli.replay:replay", "Replay an incident file; no server needed."),
     "sim": Lazy("coord_sim.cli:sim", "Simulate: run clusters, take incidents apart, model fleets."),
     "faults": Lazy("jepsen_lite.cli:faults", "Break a real cluster under load, and judge it."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from coord.model.care import Maintenance, Quarantine
 from coord.model.entities import (
     Checkpoint,
     DrainState,
@@ -13,8 +14,6 @@ from coord.model.entities import (
     HostStatus,
     Incident,
     JobStatus,
-    Maintenance,
-    Quarantine,
     Task,
 )
 from coord.model.entry import Recorded
