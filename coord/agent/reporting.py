@@ -43,6 +43,9 @@ class _Progress:
 
     def __init__(self) -> None:
         self.waiting: int | None = None
+        self.busy_us = 0
+        """What its worker has worked so far, and what of it was reported."""
+        self.told_us = 0
         self.sent_s = -PROGRESS_PERIOD_S
         self.under_way: asyncio.Future[Decided] | None = None
         self.timer: asyncio.TimerHandle | None = None
@@ -158,10 +161,12 @@ class Reporter:
 
     # Progress
 
-    def progress(self, task: str, step: int) -> None:
-        """A worker has finished a step. Of several in a short time only the newest is reported."""
+    def progress(self, task: str, step: int, busy_us: int = 0) -> None:
+        """A worker has finished a step. Of several in a short time only the newest is reported.
+        `busy_us` is what it has worked on all of its steps."""
         progress = self._progress.setdefault(task, _Progress())
         progress.waiting = step
+        progress.busy_us = max(busy_us, progress.busy_us)
         self._send_progress_if_due(task)
 
     def flush_progress(self, task: str) -> None:
@@ -191,7 +196,8 @@ class Reporter:
         step, progress.waiting = progress.waiting, None
         assert step is not None
         progress.sent_s = asyncio.get_running_loop().time()
-        event = ProgressReported(self._host, self.incarnation, task, step)
+        busy_us, progress.told_us = progress.busy_us - progress.told_us, progress.busy_us
+        event = ProgressReported(self._host, self.incarnation, task, step, busy_us)
         future = self._channel.report(event)
         progress.under_way = future
         future.add_done_callback(lambda done: self._progress_decided(task, progress, done))

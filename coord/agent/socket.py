@@ -2,7 +2,7 @@
 
 The first line of a connection is `{"type":"hello","task":KEY}`; KEY is COORD_TASK. Then:
 
-    {"type":"progress","step":N}                       -> {"ok":true,"stop":false}
+    {"type":"progress","step":N,"busy_us":0}           -> {"ok":true,"stop":false}
     {"type":"should_stop"}                             -> {"ok":true,"stop":false}
     {"type":"checkpoint_begun","step":N,"path":DIR}    -> {"ok":true}  once recorded
     {"type":"shard_saved","step":N,"path":DIR,"shard":FILE,"digest":HEX,"size_bytes":N}
@@ -52,6 +52,8 @@ class Hello(Line, frozen=True, tag="hello"):
 
 class Progress(Line, frozen=True, tag="progress"):
     step: int
+    busy_us: int = 0
+    """What it has worked on its steps so far, all together, without waiting for others."""
 
 
 class ShouldStop(Line, frozen=True, tag="should_stop"):
@@ -88,7 +90,7 @@ class Refusal(Exception):
 class WorkerDesk(Protocol):
     """Who takes in what workers say. Called on the loop, with tasks as they named themselves."""
 
-    def progress(self, task: str, step: int) -> bool:
+    def progress(self, task: str, step: int, busy_us: int = 0) -> bool:
         """Returns whether the task is to stop. Raises Refusal."""
 
     def should_stop(self, task: str) -> bool:
@@ -255,7 +257,8 @@ class _Connection(asyncio.Protocol):
             elif not self.task:
                 raise Refusal('the first line must be {"type":"hello","task":COORD_TASK}')
             elif isinstance(request, Progress):
-                self._answer(Answer(True, stop=self._desk.progress(self.task, request.step)))
+                stop = self._desk.progress(self.task, request.step, request.busy_us)
+                self._answer(Answer(True, stop=stop))
             elif isinstance(request, ShouldStop):
                 self._answer(Answer(True, stop=self._desk.should_stop(self.task)))
             else:
@@ -287,6 +290,8 @@ def _decode(line: bytes) -> Request:
     if not 0 <= request.step <= STEP_LIMIT:
         raise Refusal(f"step is {request.step}; it must be 0 to {STEP_LIMIT}")
     if isinstance(request, Progress):
+        if not 0 <= request.busy_us <= STEP_LIMIT:
+            raise Refusal(f"busy_us is {request.busy_us}; it must be 0 to {STEP_LIMIT}")
         return request
     _check_length("path", request.path)
     if isinstance(request, ShardSaved):

@@ -35,9 +35,9 @@ class Desk:
         self._records = records
         self._reporter = reporter
 
-    def progress(self, task: str, step: int) -> bool:
+    def progress(self, task: str, step: int, busy_us: int = 0) -> bool:
         self._check_running(task)
-        self._reporter.progress(task, step)
+        self._reporter.progress(task, step, busy_us)
         return self._is_ending(task)
 
     def should_stop(self, task: str) -> bool:

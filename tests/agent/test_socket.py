@@ -93,6 +93,17 @@ async def test_progress_is_thinned_out_and_the_newest_arrives(tmp_path: Path) ->
         assert len(steps(channel)) < 20
 
 
+async def test_what_a_rank_worked_is_reported_since_the_report_before(tmp_path: Path) -> None:
+    """Workers tell the sum of all their steps, so that nothing is lost with a line in between."""
+    async with with_a_task(tmp_path) as (channel, daemon), connected(daemon, key()) as worker:
+        for step in range(1, 101):
+            await worker.say(type="progress", step=step, busy_us=step * 1_000)
+        await until(lambda: steps(channel)[-1:] == [100])
+        told = [event for event in channel.events if isinstance(event, ProgressReported)]
+        assert told[0].busy_us == 1_000
+        assert sum(event.busy_us for event in told) == 100_000
+
+
 async def test_progress_during_an_outage_is_one_report(tmp_path: Path) -> None:
     """While the coordinator decides nothing, steps do not pile up."""
     async with with_a_task(tmp_path) as (channel, daemon), connected(daemon, key()) as worker:
@@ -208,6 +219,7 @@ async def test_a_checkpoint_survives_a_new_registration(tmp_path: Path) -> None:
         (b'{"type":"progress"}', "step"),
         (b'{"type":"progress","step":"7"}', "step"),
         (b'{"type":"progress","step":-1}', "step is -1"),
+        (b'{"type":"progress","step":1,"busy_us":-1}', "busy_us is -1"),
         (b'{"type":"progress","step":1e999}', "not understood"),
         (b'{"type":"progress","step":99999999999999999999999}', "it must be 0 to"),
         (b'{"type":"checkpoint_begun","step":1,"path":""}', "path has 0 characters"),

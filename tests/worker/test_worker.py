@@ -194,6 +194,16 @@ def test_progress_is_told_even_if_the_program_dies_next(agent: StubAgent) -> Non
     assert agent.hellos == ["job/role/0#2"]
 
 
+def test_what_it_worked_is_added_up_whatever_is_given(agent: StubAgent) -> None:
+    """Seconds of each step; what is no time at all counts nothing and breaks nothing."""
+    given = "(0.5, 0.25, float('nan'), -1, float('inf'), 0)"
+    run(
+        f"for step, busy in enumerate({given}): worker.progress(step, busy_s=busy)", **inside(agent)
+    )
+    until(lambda: agent.steps()[-1:] == [5])
+    assert [line for line in agent.lines if line["type"] == "progress"][-1]["busy_us"] == 750_000
+
+
 def test_quick_steps_are_told_together_and_the_newest_is_never_lost(agent: StubAgent) -> None:
     """Thousands of steps become few lines, and the last one comes before the program ends."""
     done = run("for step in range(5_000): worker.progress(step)", **inside(agent))
