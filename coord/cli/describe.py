@@ -20,6 +20,7 @@ from coord.cli.wording import (
     size_text,
     telling_line,
 )
+from coord.model import care_decisions as c
 from coord.model import decisions as d
 from coord.model import events as e
 from coord.model.entities import QueueReason
@@ -291,12 +292,12 @@ def _draining(decision: d.HostDraining, now_ms: int) -> Said:
     return _host(decision, f"to be empty in {clock_text(left_ms)}" if decision.deadline_ms else "")
 
 
-def _probation(decision: d.HostOnProbation, now_ms: int) -> Said:
+def _probation(decision: c.HostOnProbation, now_ms: int) -> Said:
     left = clock_text(decision.until_ms - now_ms)
     return _host(decision, f"at most {count_text(decision.tasks, 'task')} for {left}")
 
 
-def _proposed(decision: d.QuarantineProposed) -> Said:
+def _proposed(decision: c.QuarantineProposed) -> Said:
     where = f"{decision.level} {decision.domain}" if decision.level else "the fleet"
     return _host(
         decision,
@@ -309,7 +310,7 @@ def _domain(decision: Any, text: str, hosts: tuple[str, ...]) -> Said:
     return Said(f"{decision.level} {decision.domain}", text, hosts=hosts)
 
 
-def _domain_silent(decision: d.DomainSilent, now_ms: int) -> Said:
+def _domain_silent(decision: c.DomainSilent, now_ms: int) -> Said:
     text = (
         f"{len(decision.hosts)} of {count_text(decision.members, 'host')} silent, lost together "
         f"in {clock_text(decision.until_ms - now_ms)} unless heard"
@@ -356,26 +357,26 @@ DECISIONS: dict[type[d.Decision], Callable[[Any], Said]] = {
     d.HostReturned: _host,
     d.HostQuarantined: lambda it: _host(it, it.reason),
     d.HostRemoved: _host,
-    d.QuarantineProposed: _proposed,
-    d.QuarantineDropped: lambda it: _host(it, it.why),
-    d.HostTesting: _host,
-    d.HostReleased: lambda it: _host(it, "nothing is held against it" if it.clean else ""),
-    d.HostOutForRepair: lambda it: _host(it, it.reason),
-    d.DomainHeard: lambda it: _domain(
+    c.QuarantineProposed: _proposed,
+    c.QuarantineDropped: lambda it: _host(it, it.why),
+    c.HostTesting: _host,
+    c.HostReleased: lambda it: _host(it, "nothing is held against it" if it.clean else ""),
+    c.HostOutForRepair: lambda it: _host(it, it.reason),
+    c.DomainHeard: lambda it: _domain(
         it, f"still silent: {listed(it.silent)}" if it.silent else "", it.silent
     ),
-    d.DomainLost: lambda it: _domain(it, count_text(len(it.hosts), "host"), it.hosts),
-    d.MovesDue: _host,
-    d.MaintenanceStarted: lambda it: _kept(
+    c.DomainLost: lambda it: _domain(it, count_text(len(it.hosts), "host"), it.hosts),
+    c.MovesDue: _host,
+    c.MaintenanceStarted: lambda it: _kept(
         it,
         "",
         f"{count_text(len(it.hosts), 'host')} of {it.level} {it.domain}, "
         f"at most {it.limit} at a time",
     ),
-    d.MaintenanceHostOut: lambda it: _kept(it, it.host),
-    d.MaintenanceHostBack: lambda it: _kept(it, it.host, it.why),
-    d.MaintenanceStalled: lambda it: _kept(it, it.host, it.why),
-    d.MaintenanceEnded: lambda it: _kept(it, "", it.ending),
+    c.MaintenanceHostOut: lambda it: _kept(it, it.host),
+    c.MaintenanceHostBack: lambda it: _kept(it, it.host, it.why),
+    c.MaintenanceStalled: lambda it: _kept(it, it.host, it.why),
+    c.MaintenanceEnded: lambda it: _kept(it, "", it.ending),
     d.EvictionsFrozen: _silence,
     d.EvictionsResumed: _silence,
     d.JobQueued: lambda it: _gang(it, _waits(it)),
@@ -430,7 +431,7 @@ DECISIONS: dict[type[d.Decision], Callable[[Any], Said]] = {
 TIMED: dict[type[d.Decision], Callable[[Any, int], Said]] = {
     d.RestartScheduled: _restart,
     d.HostDraining: _draining,
-    d.HostOnProbation: _probation,
-    d.DomainSilent: _domain_silent,
+    c.HostOnProbation: _probation,
+    c.DomainSilent: _domain_silent,
 }
 """Those that speak of a time to come, and so need to know when they were taken."""

@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterator
 from coord.core.claims import charge_of
 from coord.core.queues import limit_of
 from coord.core.state import LIVE_HOST, State
+from coord.model.care import OUT_OF_FLEET, QuarantineState
 from coord.model.entities import (
     ENDED_GANG,
     FINISHED_JOB,
-    OUT_OF_FLEET,
     GangPhase,
     Hold,
     HostStatus,
-    QuarantineState,
     Task,
     TaskStatus,
 )

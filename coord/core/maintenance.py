@@ -15,19 +15,15 @@ from coord.core.gangs import ACTIVE, role_of
 from coord.core.placement import place, rooms_of
 from coord.core.state import State
 from coord.core.step import Step, on
-from coord.model.decisions import (
+from coord.model.care import MaintainedHost, Maintenance
+from coord.model.care_decisions import (
     MaintenanceEnded,
     MaintenanceHostBack,
     MaintenanceHostOut,
     MaintenanceStalled,
     MaintenanceStarted,
 )
-from coord.model.entities import (
-    Gang,
-    GangPhase,
-    MaintainedHost,
-    Maintenance,
-)
+from coord.model.entities import Gang, GangPhase
 from coord.model.events import MaintenanceCancelled, MaintenanceRequested
 from coord.model.place import LEVELS
 from coord.model.rejections import Rejection

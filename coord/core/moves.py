@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from coord.core import gangs
 from coord.core.step import Step
-from coord.model.decisions import MovesDue
+from coord.model.care_decisions import MovesDue
 from coord.model.entities import FailureCause, Host
 
 

@@ -32,21 +32,15 @@ from msgspec.structs import replace
 from coord.core import topology
 from coord.core.state import LIVE_HOST, State
 from coord.core.step import Step
-from coord.model.decisions import (
+from coord.model.care import OUT_OF_FLEET, Evidence, Quarantine, QuarantineState
+from coord.model.care_decisions import (
     HostOnProbation,
     HostOutForRepair,
-    HostQuarantined,
     HostTesting,
     QuarantineProposed,
 )
-from coord.model.entities import (
-    OUT_OF_FLEET,
-    Evidence,
-    Host,
-    HostStatus,
-    Quarantine,
-    QuarantineState,
-)
+from coord.model.decisions import HostQuarantined
+from coord.model.entities import Host, HostStatus
 from coord.model.place import LEVELS, domain
 from coord.model.settings import LONGEST_MS, QuarantineSettings
 

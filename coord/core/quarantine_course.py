@@ -6,13 +6,10 @@ from msgspec.structs import replace
 
 from coord.core import blame, fleet, quarantine
 from coord.core.step import Step, on
-from coord.model.decisions import HostReleased, HostReturned, QuarantineDropped
-from coord.model.entities import (
-    Host,
-    HostStatus,
-    Quarantine,
-    QuarantineState,
-)
+from coord.model.care import Quarantine, QuarantineState
+from coord.model.care_decisions import HostReleased, QuarantineDropped
+from coord.model.decisions import HostReturned
+from coord.model.entities import Host, HostStatus
 from coord.model.events import (
     HostQuarantineRequested,
     HostReleaseRequested,

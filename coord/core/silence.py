@@ -25,8 +25,9 @@ from msgspec.structs import replace
 from coord.core import topology
 from coord.core.state import LIVE_HOST, State
 from coord.core.step import Step
-from coord.model.decisions import DomainHeard, DomainLost, DomainSilent
-from coord.model.entities import Host, HostStatus, Silence
+from coord.model.care import Silence
+from coord.model.care_decisions import DomainHeard, DomainLost, DomainSilent
+from coord.model.entities import Host, HostStatus
 from coord.model.place import LEVELS, NOWHERE, domain
 
 SMALLEST_FIRST = ("nvlink", "rack", "switch", "pod", "zone")

@@ -12,7 +12,10 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from coord.core.claims import Claims
+from coord.core.recovering import Recovering
 from coord.core.timers import Timers
+from coord.model.care import Maintenance, Quarantine, Silence
+from coord.model.cost import IncidentTotal
 from coord.model.entities import (
     ENDED_GANG,
     FINISHED_JOB,
@@ -25,11 +28,8 @@ from coord.model.entities import (
     HostStatus,
     Incident,
     Job,
-    Maintenance,
-    Quarantine,
     Queue,
     RequestLog,
-    Silence,
     Task,
     Typical,
     Weights,
@@ -40,7 +40,6 @@ from coord.model.settings import Settings
 Row = TypeVar("Row")
 
 LIVE_HOST = (HostStatus.UP, HostStatus.SUSPECT)
-_RUNS = (GangPhase.STARTING, GangPhase.RUNNING)
 
 _ENCODER = msgspec.msgpack.Encoder(order="deterministic")
 
@@ -103,6 +102,7 @@ TABLES: dict[str, type[Any]] = {
     "maintenances": Maintenance,
     "typical": Typical,
     "weights": Weights,
+    "incident_totals": IncidentTotal,
 }
 _ALWAYS_STATED = ("hosts", "jobs", "gangs", "tasks", "checkpoints", "incidents", "requests")
 """A table that came later is left out while it is empty, so that old states keep their digest."""
@@ -147,6 +147,8 @@ class State:
         """Under TYPICAL: which shapes of jobs were seen."""
         self.weights: Table[Weights] = Table()
         """By job: the newest that it published."""
+        self.incident_totals: Table[IncidentTotal] = Table()
+        """By cause: what all incidents cost that were ever closed."""
         self.last_seen_ms: list[int] = []
         """By slot: log time at which the host was last heard."""
         # Derived from here on.
@@ -159,8 +161,8 @@ class State:
         """Gangs that want a place."""
         self.claims = Claims()
         """What queues and owners are charged with."""
-        self.sparing: dict[str, None] = {}
-        """Gangs that run and are to have spares."""
+        self.recovering = Recovering()
+        """Which gangs stop together, and which keep spares."""
         self.finished: dict[str, None] = {}
         """Ended jobs, in the order of their end."""
         self.checkpoints_by_gang: dict[str, tuple[str, ...]] = {}
@@ -186,7 +188,7 @@ class State:
         copy.attentive = {}
         copy.waiting = dict(self.waiting)
         copy.claims = self.claims.copy()
-        copy.sparing = dict(self.sparing)
+        copy.recovering = self.recovering.copy()
         copy.finished = dict(self.finished)
         copy.checkpoints_by_gang = dict(self.checkpoints_by_gang)
         copy.rooms, copy.moved = None, {}
@@ -206,16 +208,14 @@ class State:
 
     def put_gang(self, gang: Gang) -> None:
         """Store the row and keep the queue right."""
-        self.claims.note(gang, self.gangs.get(gang.key), self.jobs)
+        before = self.gangs.get(gang.key)
+        self.claims.note(gang, before, self.jobs)
+        self.recovering.note(gang, before)
         self.gangs.put(gang.key, gang)
         if gang.phase == GangPhase.WAITING:
             self.waiting[gang.key] = None
         else:
             self.waiting.pop(gang.key, None)
-        if gang.spares and gang.phase in _RUNS:
-            self.sparing[gang.key] = None
-        else:
-            self.sparing.pop(gang.key, None)
 
     def put_job(self, job: Job) -> None:
         self.jobs.put(job.name, job)

@@ -6,6 +6,7 @@ import enum
 
 import msgspec
 
+from coord.model.cost import NO_COST, IncidentCost
 from coord.model.place import NOWHERE, Located, Place, Rail
 from coord.model.queue import QueueSpec
 from coord.model.spec import JobSpec, Resources
@@ -22,25 +23,6 @@ class DrainState(enum.StrEnum):
     NONE = ""
     DRAINING = "draining"
     DRAINED = "drained"
-
-
-class QuarantineState(enum.StrEnum):
-    """How far a host is on its way out of the fleet and back."""
-
-    NONE = ""
-    """In the fleet; only remembered to have been out."""
-    PROPOSED = "proposed"
-    """It takes work, and an operator is asked whether it should."""
-    QUARANTINED = "quarantined"
-    """No new work; what runs there moves away."""
-    TESTING = "testing"
-    PROBATION = "probation"
-    """It takes limited work."""
-    REPAIR = "repair"
-    """Out until an operator returns it."""
-
-
-OUT_OF_FLEET = (QuarantineState.QUARANTINED, QuarantineState.TESTING, QuarantineState.REPAIR)
 
 
 class JobStatus(enum.StrEnum):
@@ -134,6 +116,10 @@ class QueueReason(enum.StrEnum):
     """Others are stopping to make room for it."""
     RESERVED = "reserved"
     """There is room, but a gang before it in the queue is waiting for that."""
+    TOGETHER = "together"
+    """Others of its job that restart with it have not stopped yet."""
+    FULL_SIZE = "full_size"
+    """It could have a place soon, but waits for one for all of it."""
 
 
 class Host(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -336,6 +322,8 @@ class Gang(msgspec.Struct, frozen=True, omit_defaults=True):
     step: int = -1
     """The furthest step any task of this generation reported."""
     progress_ms: int = 0
+    began_ms: int = 0
+    """Log time of this generation's first progress; 0: none yet."""
     restore: str = ""
     restore_step: int = -1
     incident: int = 0
@@ -358,7 +346,7 @@ class Gang(msgspec.Struct, frozen=True, omit_defaults=True):
     """Incident that it stopped for with others of its job: none starts before all have stopped."""
     spares: int = 0
     """Places to be kept beside it while it runs."""
-    grown_ms: int = 0
+    grows_from_ms: int = 0
     """Log time from which on it may grow again."""
 
     def __post_init__(self) -> None:
@@ -457,89 +445,25 @@ class Incident(msgspec.Struct, frozen=True, omit_defaults=True):
     restored_step: int = -1
     lost_steps: int = 0
     resolved: bool = False
-
-
-class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What spoke against a host, when, and the event or decision that says so."""
-
-    cause: str
-    reason: str
-    at_ms: int
-
-
-class Quarantine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A host's way out of the fleet and back, and what is remembered of earlier ones."""
-
-    host: str
-    state: QuarantineState
-    reason: str = ""
-    since: int = 0
-    """Log index at which it came into this state."""
-    since_ms: int = 0
-    evidence: tuple[Evidence, ...] = ()
-    strikes_ms: tuple[int, ...] = ()
-    """When it was taken out, within the memory's time; this time included."""
-    due_ms: int = 0
-    """Log time at which the state ends by itself; 0: it does not."""
-    version: int = 0
-    """Of a proposal: the log index at which it was worked out."""
-    level: str = ""
-    domain: str = ""
-    quarantined: int = 0
-    """Of a proposal: how many of this domain (empty: of the fleet) were out then."""
-    allowed: int = 0
-    """How many might be out without approval then; 0: this one is by a person's word."""
-    actor: str = ""
-    """Who asked for or approved it; empty: nobody had to."""
-
-
-class Silence(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A failure domain that fell silent as a whole, while it is not known to be dead."""
-
-    level: str
-    domain: str
-    hosts: tuple[str, ...]
-    """Those that are silent now."""
-    members: int
-    began_ms: int
-    due_ms: int
-    cause: str
-    """The decision that opened it."""
-    postponed: int = 0
-
-
-class MaintainedHost(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A host that is out. It is back with another boot id, or once it is undrained."""
-
-    host: str
-    boot: str
-    since_ms: int
-
-
-class Maintenance(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Hosts of a domain taken out in turn (`MaintenanceRequested`)."""
-
-    maintenance: int
-    level: str
-    domain: str
-    limit: int
-    actor: str
-    reason: str
-    since: int
-    """Log index of the request."""
-    since_ms: int
-    within_ms: int = 0
-    safe: bool = False
-    waiting: tuple[str, ...] = ()
-    out: tuple[MaintainedHost, ...] = ()
-    done: tuple[str, ...] = ()
-    stalled: str = ""
-    """Why the next host must wait, besides the limit."""
-    retry_ms: int = 0
-    """Log time at which it is tried again."""
-    ending: str = ""
-    """`done` or `cancelled`; empty while it goes on."""
-    ended_ms: int = 0
+    evidence_ms: int = -1
+    """When there was something to see first: before a host is lost, it is suspected."""
+    host: str = ""
+    """Where it began, as far as is known; empty where that cannot be said."""
+    closed: int = 0
+    """Log index at which it was closed."""
+    began_ms: int = -1
+    """When the generation that it ended made its first progress; -1: never."""
+    begun_step: int = 0
+    """What that generation was restored from."""
+    device_millis: int = 0
+    """Thousandths of devices of the generation that it ended."""
+    held_millis: int = 0
+    """Of those, kept for the gang when its last task was gone."""
+    with_millis: int = 0
+    """Of gangs that stopped with it."""
+    idle_ms: int = 0
+    """How long those that were kept for it waited."""
+    cost: IncidentCost = NO_COST
 
 
 class SeenFault(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -82,12 +82,22 @@ class EvidenceSettings(msgspec.Struct, frozen=True, omit_defaults=True):
         canonical(self)
 
 
+class IncidentSettings(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How many incidents are remembered one by one; of older ones only what each cause cost."""
+
+    kept: int = 1_000
+
+    def __post_init__(self) -> None:
+        canonical(self)
+
+
 class Policy(msgspec.Struct, frozen=True, omit_defaults=True):
     """Settings of single concerns: `Settings` itself has no room for more (`canonical`)."""
 
     quarantine: QuarantineSettings = QuarantineSettings()
     silence: SilenceSettings = SilenceSettings()
     evidence: EvidenceSettings = EvidenceSettings()
+    incidents: IncidentSettings = IncidentSettings()
 
     def __post_init__(self) -> None:
         canonical(self)

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from coord.core.plans import host_plan
 from coord.core.state import LIVE_HOST, State
 from coord.model import events
-from coord.model.decisions import (
+from coord.model.care import QuarantineState
+from coord.model.care_decisions import (
     HostOnProbation,
     HostOutForRepair,
-    HostQuarantined,
     HostTesting,
     MaintenanceEnded,
     MaintenanceHostOut,
@@ -25,14 +25,8 @@ from coord.model.decisions import (
     MovesDue,
     QuarantineProposed,
 )
-from coord.model.entities import (
-    ENDED_GANG,
-    DrainState,
-    GangPhase,
-    HostStatus,
-    QuarantineState,
-    TaskStatus,
-)
+from coord.model.decisions import HostQuarantined
+from coord.model.entities import ENDED_GANG, DrainState, GangPhase, HostStatus, TaskStatus
 from coord.model.entry import Recorded
 from coord.model.health import CheckOccasion, HealthOutcome
 from coord.model.place import Place

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from coord.core.invariants import INVARIANTS, violations
 from coord.core.state import State
+from coord.model.care import MaintainedHost, Maintenance, Quarantine, QuarantineState, Silence
 from coord.model.entities import (
     Checkpoint,
     DrainState,
@@ -19,12 +20,7 @@ from coord.model.entities import (
     HostStatus,
     Incident,
     JobStatus,
-    MaintainedHost,
-    Maintenance,
-    Quarantine,
-    QuarantineState,
     Queue,
-    Silence,
     TaskStatus,
 )
 from coord.model.queue import QueueSpec

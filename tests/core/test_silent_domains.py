@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from coord.core.state import LIVE_HOST, State
 from coord.model import events
-from coord.model.decisions import DomainHeard, DomainLost, DomainSilent, HostLost, IncidentOpened
+from coord.model.care_decisions import DomainHeard, DomainLost, DomainSilent
+from coord.model.decisions import HostLost, IncidentOpened
 from coord.model.entities import HostStatus
 from coord.model.entry import Recorded
 from coord.model.place import Place, Rail
