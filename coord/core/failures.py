@@ -43,6 +43,16 @@ def classify_exit(event: TaskExited, preempted: bool) -> Verdict:
     | SIGKILL, SIGTERM, SIGINT, SIGQUIT, SIGHUP from outside | infrastructure |
     | any other signal (SIGSEGV, SIGABRT, SIGBUS, ...)       | user |
     | any other code                        | user           |
+
+    From logic version 2 on, what the exit says of itself comes on top (`attribution.py`):
+
+    | exit                                                     | cause          |
+    | -------------------------------------------------------- | -------------- |
+    | words of a machine that failed (uncorrectable memory)    | infrastructure |
+    | words of somebody else's end (time-out, closed by peer)  | unknown        |
+    | words of SIGTERM that nobody here sent                   | infrastructure |
+    | within a minute of a fault of a device on its host       | infrastructure |
+    | the same of a code that programs cause, if unknown       | user           |
     """
     detail = describe_exit(event)
     if preempted:
@@ -87,9 +97,11 @@ class Try(msgspec.Struct, frozen=True):
     detail: str = ""
 
 
-def next_try(policy: RestartPolicy, gang: Gang, cause: FailureCause, barren: int) -> Try:
+def next_try(
+    policy: RestartPolicy, gang: Gang, cause: FailureCause, barren: int, *, required: bool = True
+) -> Try:
     """`gang` as before this failure; `barren` counts failures in a row without progress, this one
-    included."""
+    included. One that its job does not require has no limit."""
     attempt = restarts_of(gang, cause) + 1
     if cause in FREE_CAUSES:
         return Try(attempt, 0, 0)
@@ -98,6 +110,8 @@ def next_try(policy: RestartPolicy, gang: Gang, cause: FailureCause, barren: int
     if barren > 1:
         # The shift is bounded: 2**30 times anything is beyond every maximum.
         backoff_ms = min(policy.backoff_ms << min(barren - 2, 30), policy.backoff_max_ms)
+    if not required:
+        return Try(attempt, 0, backoff_ms)
     if attempt > limit:
         detail = f"{cause}: {limit} of {limit} restarts used"
         return Try(attempt, limit, backoff_ms, FailureReason.BUDGET, detail)
@@ -105,6 +119,13 @@ def next_try(policy: RestartPolicy, gang: Gang, cause: FailureCause, barren: int
         detail = f"no progress beyond step {gang.best_step} in {barren} generations"
         return Try(attempt, limit, backoff_ms, FailureReason.NO_PROGRESS, detail)
     return Try(attempt, limit, backoff_ms)
+
+
+def final_of(reason: str, required: bool) -> str:
+    """`Gang.stop_final` of a gang that is not to start again for this reason, if for any."""
+    if not reason:
+        return ""
+    return "fail" if required else "give_up"
 
 
 def restarts_of(gang: Gang, cause: FailureCause) -> int:

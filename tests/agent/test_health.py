@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from coord.agent.config import AgentConfig
 from coord.agent.health import OUTPUT_LIMIT_BYTES, CommandHook, HealthGate, HealthResult
-from coord.model.events import HealthChecked
+from coord.client.inbox import Superseded
+from coord.model.events import HealthChecked, LaunchFailed, TaskExited
 from coord.model.health import CheckOccasion, HealthOutcome
 from coord.model.plans import Action, TaskOrder
+from coord.model.rejections import Rejection
+
+from .support import FakeChannel, config_for, key, running, until
+from .support import order as order_of
+from .support import plan as plan_of
 
 ENVIRONMENT = {"PATH": "/usr/bin:/bin"}
 
@@ -172,6 +180,75 @@ def test_a_host_without_a_check_launches_at_once_and_says_so_when_asked() -> Non
     bench.gate.test(4)
     assert bench.told == [
         HealthChecked("h1", 2, "health", HealthOutcome.MISSING, CheckOccasion.ON_REQUEST)
+    ]
+
+
+def healths(channel: FakeChannel) -> list[HealthChecked]:
+    return [event for event in channel.events if isinstance(event, HealthChecked)]
+
+
+async def test_an_agent_checks_its_host_before_it_launches(tmp_path: Path) -> None:
+    """The check has ended, and is told, before the task's process exists; the next goes at once."""
+    mark = tmp_path / "checked"
+    config = config_for(tmp_path / "data", health_check=f"sh -c 'echo >> {mark}; echo fine'")
+    channel = FakeChannel()
+    async with running(config, channel):
+        look = ("sh", "-c", f"test -s {mark}")
+        channel.deliver(plan_of(order_of(look), version=1))
+        await until(lambda: channel.of(key()) == ["TaskStarted", "TaskExited", "TaskReaped"])
+        assert channel.one(TaskExited, key()).exit_code == 0
+        channel.deliver(plan_of(order_of(look, generation=2), version=2))
+        await until(lambda: "TaskReaped" in channel.of(key(generation=2)))
+    (told,) = healths(channel)
+    assert (told.check, told.outcome, told.detail) == ("sh", HealthOutcome.PASSED, "fine")
+    assert channel.events.index(told) == 0
+    assert mark.read_text() == "\n"
+
+
+async def test_an_agent_launches_nothing_on_an_unfit_host(tmp_path: Path) -> None:
+    """The check is told first, then the launch that waited for it, as failed by the machine."""
+    config = config_for(tmp_path / "data", health_check="sh -c 'exit 3'")
+    channel = FakeChannel()
+    async with running(config, channel):
+        channel.deliver(plan_of(order_of(("true",)), version=1))
+        await until(lambda: channel.of(key()) == ["LaunchFailed", "TaskReaped"])
+    failed = channel.one(LaunchFailed, key())
+    assert (failed.error, failed.user_error) == ("health check sh failed with exit code 3", False)
+    assert channel.events.index(healths(channel)[0]) < channel.events.index(failed)
+
+
+def is_reaped(channel: FakeChannel, generation: int) -> bool:
+    return "TaskReaped" in channel.of(key(generation=generation))
+
+
+async def test_after_a_failed_task_with_devices_the_host_is_checked_again(tmp_path: Path) -> None:
+    config = config_for(tmp_path / "data", devices=1, health_check="true")
+    channel = FakeChannel()
+    async with running(config, channel):
+        for version, code in enumerate((1, 0, 0), 1):
+            command = ("sh", "-c", f"exit {code}")
+            launch = order_of(command, generation=version, devices=(0,))
+            channel.deliver(plan_of(launch, version=version))
+            await until(functools.partial(is_reaped, channel, version))
+        assert len(healths(channel)) == 2
+
+
+async def test_what_is_told_of_the_host_outlives_an_outage(tmp_path: Path) -> None:
+    """And a change of incarnation: it is told again under the new one."""
+    config = config_for(tmp_path / "data", health_check="true")
+    channel = FakeChannel()
+    stale = {1}
+    channel.judge = lambda event: (
+        Rejection.STALE_INCARNATION if getattr(event, "incarnation", 0) in stale else ""
+    )
+    async with running(config, channel):
+        channel.deliver(replace(plan_of(version=1), test=7))
+        await until(lambda: len(healths(channel)) == 1)
+        channel.deliver(Superseded(1, "silent for too long"))
+        await until(lambda: len(healths(channel)) == 2)
+    assert [(one.incarnation, one.occasion) for one in healths(channel)] == [
+        (1, CheckOccasion.ON_REQUEST),
+        (2, CheckOccasion.ON_REQUEST),
     ]
 
 
