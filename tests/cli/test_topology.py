@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -17,10 +19,10 @@ from coord.client.views import PlacedHost
 from coord.model.entities import HostStatus
 from coord.model.entry import Entry, Origin
 from coord.model.events import (
+    AnyEvent,
     ClockAdvanced,
     ClusterConfigured,
     DrainRequested,
-    Event,
     HeartbeatsSeen,
     HostRegistered,
     JobSubmitted,
@@ -60,18 +62,18 @@ NCCL = """\
 """
 
 
-def entries(*events: Event) -> list[Entry]:
+def entries(*events: AnyEvent) -> list[Entry]:
     settings = Settings(lease_ms=3_000, suspect_ms=1_500, heartbeat_ms=500, fence_ms=1_000)
-    first = [ClusterConfigured("c", settings, 2), LeaderElected(1, 1)]
+    first: list[AnyEvent] = [ClusterConfigured("c", settings, 2), LeaderElected(1, 1)]
     return [
-        Entry(index, 1, 1_000 * index, Origin("client:a", seq=index), event)  # type: ignore[arg-type]
+        Entry(index, 1, 1_000 * index, Origin("client:a", seq=index), event)
         for index, event in enumerate([*first, *events], start=1)
     ]
 
 
-def host(number: int, **offer: object) -> HostRegistered:
+def host(number: int, rails: tuple[Rail, ...] = ()) -> HostRegistered:
     name = f"node{number:02}"
-    return HostRegistered(name, f"a-{name}", "b", "lan", 8, 64_000, 64_000, **offer)  # type: ignore[arg-type]
+    return HostRegistered(name, f"a-{name}", "b", "lan", 8, 64_000, 64_000, rails=rails)
 
 
 @pytest.fixture
@@ -111,8 +113,8 @@ def files(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(fake: FakeClient, *arguments: str, **more: object) -> Result:
-    return CliRunner().invoke(cli, ["topology", *arguments], obj=fake.connect, **more)  # type: ignore[arg-type]
+def run(fake: FakeClient, *arguments: str, **more: Any) -> Result:
+    return CliRunner().invoke(cli, ["topology", *arguments], obj=fake.connect, **more)
 
 
 def test_before_and_after_an_import(fake: FakeClient, files: Path, golden: Golden) -> None:
@@ -131,7 +133,7 @@ def test_before_and_after_an_import(fake: FakeClient, files: Path, golden: Golde
         "show --level rack",
     ):
         if command.startswith("register"):
-            fake.records += [_sent(fake, host(12))]
+            _send(fake, host(12))
             continue
         words = [str(files / word) if "." in word else word for word in command.split()]
         result = run(fake, *words)
@@ -142,10 +144,8 @@ def test_before_and_after_an_import(fake: FakeClient, files: Path, golden: Golde
     assert fake.state.topology["node12"].switch == "rack4"
 
 
-def _sent(fake: FakeClient, event: Event) -> object:
-    import asyncio
-
-    return asyncio.run(fake.submit(event))  # type: ignore[arg-type]
+def _send(fake: FakeClient, event: AnyEvent) -> None:
+    asyncio.run(fake.submit(event))
 
 
 def test_json_has_everything(fake: FakeClient, files: Path) -> None:

@@ -9,7 +9,7 @@ from coord.core import topology
 from coord.core.machine import apply
 from coord.core.state import State, decode_state, encode_state, new_state, state_digest
 from coord.model.entry import Entry, Origin, Recorded
-from coord.model.events import ClusterConfigured, Event, HostRegistered, TopologyImported
+from coord.model.events import AnyEvent, ClusterConfigured, HostRegistered, TopologyImported
 from coord.model.place import Island, Located, Place, Rail, Switch, Uplink
 
 RAILS = (Rail("a", "l1"), Rail("b", "l2"))
@@ -28,7 +28,7 @@ HOSTS = (
 )
 
 
-def state_with(*events: Event) -> State:
+def state_with(*events: AnyEvent) -> State:
     state = new_state()
     told(state, ClusterConfigured("c", logic_version=2))
     for event in events:
@@ -36,9 +36,9 @@ def state_with(*events: Event) -> State:
     return state
 
 
-def told(state: State, event: Event) -> Recorded:
+def told(state: State, event: AnyEvent) -> Recorded:
     index = state.meta.applied_index + 1
-    return apply(state, Entry(index, 1, index, Origin("client:a", seq=index), event))  # type: ignore[arg-type]
+    return apply(state, Entry(index, 1, index, Origin("client:a", seq=index), event))
 
 
 def registered(*names: str) -> list[HostRegistered]:
