@@ -73,10 +73,10 @@ def accuse(step: Step, name: str, reason: str, cause: str) -> bool:
     if host.quarantine:  # It was marked under rules of version 1: it is out already.
         take_out(step, row, reason, (step.cause, cause), actor="rules of version 1")
         return True
-    limits = limits_of(step.state, host)
-    full = next((limit for limit in limits if limit.quarantined >= limit.allowed), None)
+    fleet = allowed_out(step.state)
+    full = used_up(step.state, host, fleet)
     if full is None:
-        take_out(step, row, reason, (step.cause, cause), allowed=limits[0].allowed)
+        take_out(step, row, reason, (step.cause, cause), allowed=fleet.allowed)
         return True
     propose(step, row, reason, (step.cause, cause), full)
     return False
@@ -227,34 +227,48 @@ def rearm(step: Step, row: Quarantine) -> None:
         step.state.timers.arm("quarantine", row.host, min(dues))
 
 
-def limits_of(state: State, host: Host) -> list[Limit]:
-    """The fleet's, then those of each of the host's domains from the widest inwards."""
+def allowed_out(state: State) -> Limit:
+    """How many of the whole fleet are out, and how many may be without approval."""
     settings = settings_of(state)
-    mine = domains_of(state, host)
-    counts: dict[tuple[str, str], list[int]] = {("", ""): [0, 0]}
-    counts |= {where: [0, 0] for where in mine}
-    for other in state.hosts.values():
+    fleet = sum(1 for host in state.hosts.values() if host.status != HostStatus.REMOVED)
+    out = sum(1 for row in state.quarantines.values() if row.state in OUT_OF_FLEET)
+    return Limit("", "", out, max(fleet * settings.share_permille // 1000, settings.free_hosts))
+
+
+def used_up(state: State, host: Host, fleet: Limit) -> Limit | None:
+    """The first limit that leaves no room for this host: the fleet's, then those of its domains
+    from the widest inwards. None when it may go without approval."""
+    if fleet.quarantined >= fleet.allowed:
+        return fleet
+    settings = settings_of(state)
+    for (level, name), names in _neighbours(state, host).items():
+        rows = [state.quarantines.get(other) for other in names]
+        out = sum(1 for row in rows if row is not None and row.state in OUT_OF_FLEET)
+        share = len(names) * settings.domain_share_permille // 1000
+        limit = Limit(level, name, out, max(share, settings.free_hosts))
+        if limit.quarantined >= limit.allowed:
+            return limit
+    return None
+
+
+def _neighbours(state: State, host: Host) -> dict[tuple[str, str], list[str]]:
+    """The hosts of each failure domain that a host stands in; `switch` for its leaves."""
+    found: dict[tuple[str, str], list[str]] = {}
+    levels = [level for level in LEVELS if level != "host" and getattr(host.place, level)]
+    mine = [domain(host.place, host.host, level) for level in levels]
+    leaves = topology.leaves(state, host)
+    for name, other in state.hosts.items():
         if other.status == HostStatus.REMOVED:
             continue
-        row = state.quarantines.get(other.host)
-        out = 1 if row is not None and row.state in OUT_OF_FLEET else 0
-        for where in (("", ""), *(domains_of(state, other) if mine else ())):
-            if where in counts:
-                counts[where][0] += 1
-                counts[where][1] += out
-    found = []
-    for (level, name), (members, out) in counts.items():
-        share = settings.domain_share_permille if level else settings.share_permille
-        allowed = max(members * share // 1000, settings.free_hosts)
-        found.append(Limit(level, name, out, allowed))
-    return found
-
-
-def domains_of(state: State, host: Host) -> tuple[tuple[str, str], ...]:
-    """(level, domain) of every failure domain that a host stands in; `switch` for its leaves."""
-    tree = [(level, domain(host.place, host.host, level)) for level in LEVELS if level != "host"]
-    leaves = [("switch", switch) for switch in topology.leaves(state, host)]
-    return (*((level, name) for level, name in tree if name), *leaves)
+        for level, where in zip(levels, mine, strict=True):
+            if domain(other.place, name, level) != where:
+                break  # Nor does it share what is inside.
+            found.setdefault((level, where), []).append(name)
+        for leaf in topology.leaves(state, other) if leaves else ():
+            if leaf in leaves:
+                found.setdefault(("switch", leaf), []).append(name)
+    order = [*zip(levels, mine, strict=True), *(("switch", leaf) for leaf in leaves)]
+    return {where: found[where] for where in order if where in found}
 
 
 def _remembered(step: Step, times_ms: tuple[int, ...], memory_ms: int) -> tuple[int, ...]:

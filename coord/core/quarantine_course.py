@@ -161,27 +161,32 @@ def review(step: Step) -> None:
 
 
 def _review_one(step: Step, row: Quarantine) -> bool:
-    limits = quarantine.limits_of(step.state, step.state.hosts[row.host])
-    full = next((limit for limit in limits if limit.quarantined >= limit.allowed), None)
+    state = step.state
+    allowed = quarantine.allowed_out(state)
+    full = quarantine.used_up(state, state.hosts[row.host], allowed)
     if full == (row.level, row.domain, row.quarantined, row.allowed):
         return False
     if full is not None:
         quarantine.propose(step, row, row.reason, _grounds(step, row), full)
         return True
-    allowed = limits[0].allowed
-    quarantine.take_out(step, row, row.reason, _grounds(step, row), allowed=allowed)
-    fleet.drop_holds(step, row.host)
-    fleet.look_if_drained(step, row.host)
+    _carry_out(step, row, allowed.allowed)
     return True
 
 
 def _propose_again(step: Step, row: Quarantine) -> None:
-    limits = quarantine.limits_of(step.state, step.state.hosts[row.host])
-    full = next((limit for limit in limits if limit.quarantined >= limit.allowed), None)
+    state = step.state
+    allowed = quarantine.allowed_out(state)
+    full = quarantine.used_up(state, state.hosts[row.host], allowed)
     if full is None:
-        _review_one(step, row)
-        return
-    quarantine.propose(step, row, row.reason, _grounds(step, row), full)
+        _carry_out(step, row, allowed.allowed)
+    else:
+        quarantine.propose(step, row, row.reason, _grounds(step, row), full)
+
+
+def _carry_out(step: Step, row: Quarantine, allowed: int) -> None:
+    quarantine.take_out(step, row, row.reason, _grounds(step, row), allowed=allowed)
+    fleet.drop_holds(step, row.host)
+    fleet.look_if_drained(step, row.host)
 
 
 def _grounds(step: Step, row: Quarantine) -> tuple[str, ...]:
