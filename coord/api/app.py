@@ -16,6 +16,7 @@ from coord.api import (
     jobs,
     logs,
     maintenance,
+    queues,
     topology,
 )
 from coord.api.errors import errors_as_json, note_begun
@@ -32,6 +33,7 @@ FAMILIES = (
     jobs,
     logs,
     maintenance,
+    queues,
     topology,
 )
 

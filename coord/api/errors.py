@@ -32,6 +32,7 @@ _STATUS_OF_REJECTION = {
     Rejection.UNKNOWN_DOMAIN: 404,
     Rejection.UNKNOWN_MAINTENANCE: 404,
     Rejection.UNKNOWN_JOB: 404,
+    Rejection.UNKNOWN_QUEUE: 404,
     Rejection.UNKNOWN_ROLE: 404,
     Rejection.UNKNOWN_TASK: 404,
 }

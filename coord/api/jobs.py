@@ -10,7 +10,7 @@ from aiohttp import web
 from coord.api.errors import ApiError
 from coord.api.exchange import actor_of, answer, body_of, fresh, submit
 from coord.api.keys import NODE
-from coord.api.views import job_view, warnings_of
+from coord.api.views import job_view, positions, warnings_of
 from coord.core.placement import explain_job
 from coord.core.state import State
 from coord.model.entities import Job
@@ -49,7 +49,9 @@ async def list_jobs(request: web.Request) -> web.Response:
     await fresh(request)
     state = request.app[NODE].state
     jobs = sorted(state.jobs.values(), key=lambda job: job.submitted)
-    return answer(request, {"jobs": [job_view(state, job) for job in jobs]})
+    turns = positions(state)
+    views = [job_view(state, job) | {"position": turns.get(job.name, 0)} for job in jobs]
+    return answer(request, {"jobs": views})
 
 
 @routes.get("/v1/jobs/{name}")
@@ -59,7 +61,8 @@ async def show_job(request: web.Request) -> web.Response:
 
 
 def _one_job(state: State, job: Job) -> dict[str, Any]:
-    return job_view(state, job) | {"warnings": warnings_of(state, job)}
+    position = positions(state).get(job.name, 0)
+    return job_view(state, job) | {"warnings": warnings_of(state, job), "position": position}
 
 
 @routes.get("/v1/jobs/{name}/why")

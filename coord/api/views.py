@@ -8,9 +8,24 @@ import msgspec
 
 from coord.core import quarantine_course
 from coord.core.placement import never_fits
+from coord.core.queues import QUEUES_SINCE
 from coord.core.state import State
+from coord.core.turns import turns_now
 from coord.model.entities import Checkpoint, Host, Job, JobStatus
 from coord.model.spec import Problem, Resources
+
+
+def positions(state: State) -> dict[str, int]:
+    """By job, which turn it has among those that wait in its queue: 1 is next."""
+    if state.meta.logic_version < QUEUES_SINCE:
+        return {}
+    counts: dict[str, int] = {}
+    found: dict[str, int] = {}
+    for gang in turns_now(state):
+        queue = state.jobs[gang.job].spec.queue
+        if gang.job not in found:
+            counts[queue] = found[gang.job] = counts.get(queue, 0) + 1
+    return found
 
 
 def job_view(state: State, job: Job) -> dict[str, Any]:

@@ -48,6 +48,11 @@ def host_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> l
     return _names(ctx, incomplete, lambda client: client.hosts(), lambda host: host.host)
 
 
+def queue_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Names of queues that begin so; none when no server answers in time."""
+    return _names(ctx, incomplete, lambda client: client.queues(), lambda queue: queue.name)
+
+
 def _names(
     ctx: click.Context,
     incomplete: str,
@@ -60,4 +65,4 @@ def _names(
         answers = session.ask(question)
     except Exception:  # whatever it is, a prompt is no place to tell of it
         return []
-    return [name for name in map(name_of, answers) if name.startswith(incomplete)]
+    return [name for name in map(name_of, answers) if name and name.startswith(incomplete)]

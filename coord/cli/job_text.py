@@ -13,6 +13,7 @@ from coord.model.spec import Resources, RoleSpec
 JOB_COLUMNS = (
     Column("JOB"),
     Column("STATUS", status=True),
+    Column("QUEUE"),
     Column("GEN", right=True),
     Column("TASKS", right=True),
     Column("STEP", right=True),
@@ -49,6 +50,7 @@ def job_row(job: JobView, now_ms: int) -> tuple[str, ...]:
     return (
         job.name,
         job.status,
+        queue_text(job),
         str(job.generation or "-"),
         f"{running}/{sum(job.replicas)}",
         step_text(step),
@@ -56,6 +58,12 @@ def job_row(job: JobView, now_ms: int) -> tuple[str, ...]:
         age_text((job.ended_ms or now_ms) - job.submitted_ms) if now_ms >= 0 else "-",
         job_why(job, now_ms),
     )
+
+
+def queue_text(job: JobView) -> str:
+    """`team`, `team #3` for the third that waits there, `#3` where it names no queue."""
+    turn = f"#{job.position}" if job.position else ""
+    return " ".join(part for part in (job.spec.queue, turn) if part) or "-"
 
 
 def job_why(job: JobView, now_ms: int = -1) -> str:
@@ -95,12 +103,24 @@ def job_pairs(job: JobView, now_ms: int) -> list[tuple[str, str]]:
         ("reason", job_why(job, now_ms)),
         ("age", f"{age}submitted at index {job.submitted} by {job.actor or 'nobody named'}"),
         ("ended", f"at index {job.ended}" if job.ended else ""),
+        ("queue", _queue_of(job)),
         ("checkpoint", saved),
         *(
             (f"role {role.name}", role_text(role, wanted))
             for role, wanted in zip(job.spec.roles, job.replicas, strict=False)
         ),
     ]
+
+
+def _queue_of(job: JobView) -> str:
+    spec = job.spec
+    traits = [
+        *([f"priority {spec.priority}"] if spec.priority else []),
+        *([f"on the share of {spec.owner}"] if spec.owner else []),
+        *([] if spec.preemptible else ["not preemptible"]),
+    ]
+    named = queue_text(job)
+    return ", ".join([*([named] if named != "-" else []), *traits])
 
 
 def role_text(role: RoleSpec, wanted: int) -> str:

@@ -28,6 +28,8 @@ from coord.client.views import (
     LogPage,
     MaintenanceList,
     MaintenanceView,
+    QueueList,
+    QueueView,
     TopologyView,
 )
 from coord.client.watch import watch_events
@@ -49,10 +51,13 @@ from coord.model.events import (
     MaintenanceRequested,
     NoteAdded,
     QuarantineAnswered,
+    QueueConfigured,
+    QueueRemoved,
     TopologyImported,
     UndrainRequested,
 )
 from coord.model.place import Located, Switch
+from coord.model.queue import QueueSpec
 from coord.model.rejections import Rejection
 from coord.model.spec import JobSpec
 from coord.model.why import JobWhy
@@ -150,6 +155,15 @@ class Client:
         generation. Raises Rejected: `unknown_task`, `stale_generation`, `invalid`."""
         said = replace(event, host="", incarnation=0, actor=self.actor)
         return await self.submit(said)
+
+    async def set_queue(self, spec: QueueSpec, *, reason: str = "") -> QueueView:
+        """Say what a queue is, new or known. Raises Rejected: `invalid`, `nothing_to_do`."""
+        decided = await self.submit(QueueConfigured(spec, self.actor, reason))
+        return await self._read_back(decided, _queue_path(spec.name), QueueView)
+
+    async def remove_queue(self, name: str, *, reason: str = "") -> Decided:
+        """Raises Rejected: `unknown_queue`, `queue_busy` while jobs of it have not ended."""
+        return await self.submit(QueueRemoved(name, self.actor, reason))
 
     async def drain(self, host: str, *, reason: str = "", within_ms: int = 0) -> HostView:
         """Empty a host: at once, or, within a time, each gang when it has saved.
@@ -263,6 +277,15 @@ class Client:
         """Why a job waits, or where it went: what was asked of hosts, and what excluded each.
         Raises NotFound."""
         return await self._get(f"{_job_path(name)}/why", JobWhy, stale)
+
+    async def queues(self, *, stale: bool = False) -> list[QueueView]:
+        """All queues by name; last, without a name, the one that needs no configuration."""
+        listed = await self._get("/v1/queues", QueueList, stale)
+        return [replace(view, applied_index=listed.applied_index) for view in listed.queues]
+
+    async def queue(self, name: str, *, stale: bool = False) -> QueueView:
+        """Raises NotFound."""
+        return await self._get(_queue_path(name), QueueView, stale)
 
     async def hosts(self, *, stale: bool = False) -> list[HostView]:
         """All hosts, by id."""
@@ -429,6 +452,10 @@ class Client:
 
 def _job_path(name: str) -> str:
     return f"/v1/jobs/{quote(name, safe='')}"
+
+
+def _queue_path(name: str) -> str:
+    return f"/v1/queues/{quote(name, safe='')}"
 
 
 def _host_path(host: str) -> str:

@@ -20,11 +20,13 @@ from coord.client.views import (
     JobView,
     LogPage,
     MaintenanceView,
+    QueueView,
     TopologyView,
 )
 from coord.model.entry import Recorded
 from coord.model.events import AnyEvent, CollectiveTimedOut
 from coord.model.place import Located, Switch
+from coord.model.queue import QueueSpec
 from coord.model.spec import JobSpec
 from coord.model.why import JobWhy
 
@@ -126,6 +128,14 @@ class SyncClient:
         """See Client.record_collective_timeout."""
         return self._run(self._client.record_collective_timeout(event))
 
+    def set_queue(self, spec: QueueSpec, *, reason: str = "") -> QueueView:
+        """See Client.set_queue."""
+        return self._run(self._client.set_queue(spec, reason=reason))
+
+    def remove_queue(self, name: str, *, reason: str = "") -> Decided:
+        """See Client.remove_queue."""
+        return self._run(self._client.remove_queue(name, reason=reason))
+
     def drain(self, host: str, *, reason: str = "", within_ms: int = 0) -> HostView:
         """See Client.drain."""
         return self._run(self._client.drain(host, reason=reason, within_ms=within_ms))
@@ -219,6 +229,14 @@ class SyncClient:
     def why(self, name: str, *, stale: bool = False) -> JobWhy:
         """See Client.why."""
         return self._run(self._client.why(name, stale=stale))
+
+    def queues(self, *, stale: bool = False) -> list[QueueView]:
+        """See Client.queues."""
+        return self._run(self._client.queues(stale=stale))
+
+    def queue(self, name: str, *, stale: bool = False) -> QueueView:
+        """See Client.queue."""
+        return self._run(self._client.queue(name, stale=stale))
 
     def hosts(self, *, stale: bool = False) -> list[HostView]:
         """See Client.hosts."""

@@ -14,6 +14,7 @@ from coord.model.entities import (
     HostStatus,
     Incident,
     JobStatus,
+    Queue,
     Task,
 )
 from coord.model.entry import Recorded
@@ -31,6 +32,26 @@ class Decided(msgspec.Struct, frozen=True):
 
     index: int
     result: int = 0
+
+
+class QueueView(Queue, frozen=True):
+    """A queue with what it uses now, in thousandths of devices.
+
+    `running` is how many of its jobs run, `waiting` which of them wait, first whose turn is next.
+    The one without a name is where jobs wait that name none.
+    """
+
+    used: int = 0
+    borrowed: int = 0
+    by_owner: dict[str, int] = {}
+    running: int = 0
+    waiting: tuple[str, ...] = ()
+    applied_index: int = 0
+
+
+class QueueList(msgspec.Struct, frozen=True):
+    queues: tuple[QueueView, ...]
+    applied_index: int = 0
 
 
 class GangView(Gang, frozen=True):
@@ -57,6 +78,8 @@ class JobView(msgspec.Struct, frozen=True, omit_defaults=True):
     ended: int = 0
     checkpoint: Checkpoint | None = None
     """The newest committed one."""
+    position: int = 0
+    """Which turn it has among those that wait in its queue; 0: it does not wait."""
     warnings: tuple[Problem, ...] = ()
     """While nothing of it has run: why it could not start on the fleet as it is, were it empty. Not
     told in lists."""

@@ -7,6 +7,9 @@
 4. Within a queue: jobs of higher priority; among equals, the owner who uses the least of the queue;
    of one owner, who was submitted first, then roles in their order, then indexes.
 
+For whom room is kept keeps its turn among those of the same right and priorities: otherwise what
+ends meanwhile would change the shares, and with them who comes first, again and again.
+
 Each start changes who comes next, so turns are asked for one by one.
 """
 
@@ -23,6 +26,8 @@ Rank = tuple[int, int, int, str]
 Standing = tuple[int, int, int]
 PARTS = 1_000_000
 """How finely shares of a quota are told apart."""
+KEEPS_ITS_TURN = -1
+"""Less than any share."""
 
 
 def rank_of(state: State, gang: Gang) -> Rank:
@@ -30,6 +35,15 @@ def rank_of(state: State, gang: Gang) -> Rank:
     roles = state.jobs[gang.job].spec.roles
     order = next(at for at, role in enumerate(roles) if role.name == gang.role)
     return (gang.submitted, order, gang.index, gang.key)
+
+
+def turns_now(state: State) -> list[Gang]:
+    """Who waits, in the order of turns as shares are now."""
+    turns = Turns(state, Shares(state), [state.gangs[key] for key in state.waiting])
+    found = []
+    while (gang := turns.next()) is not None:
+        found.append(gang)
+    return found
 
 
 class Turns:
@@ -83,12 +97,18 @@ class Turns:
         role = self._state.jobs[head.job].spec.role(head.role)
         assert role is not None
         smallest = min(role.smallest if head.index < 0 else 1, head.desired)
-        used = shares.use.get(queue, 0)
-        if used + smallest * each_of(role.resources) <= spec.quota * DEVICE:
-            return (0, -spec.priority, used * PARTS // max(spec.quota * DEVICE, 1))
-        if not each_of(role.resources):
-            return (0, -spec.priority, 0)
-        return (1, -spec.priority, shares.borrowed(queue) * PARTS // spec.weight)
+        each = each_of(role.resources)
+        used, quota = shares.use.get(queue, 0), spec.quota * DEVICE
+        entitled = not each or used + smallest * each <= quota
+        if head.reserving:
+            share = KEEPS_ITS_TURN
+        elif not each:
+            share = 0
+        elif entitled:
+            share = used * PARTS // quota
+        else:
+            share = shares.borrowed(queue) * PARTS // spec.weight
+        return (0 if entitled else 1, -spec.priority, share)
 
 
 class _Line:
@@ -112,17 +132,21 @@ class _Line:
             owners = self._by_priority[priority]
             heap = []
             for owner, gangs in owners.items():
-                gangs.reverse()
-                heap.append((self._use(owner), gangs[-1][0], owner))
+                gangs.sort(key=_first_last)
+                heap.append((self._use(owner, gangs[-1][1]), gangs[-1][0], owner))
             heapq.heapify(heap)
             self._levels.append((priority, heap))
 
     def head(self) -> tuple[Rank, Gang]:
         priority, heap = self._levels[-1]
-        while heap[0][0] != self._use(heap[0][2]):
-            _, rank, owner = heap[0]
-            heapq.heapreplace(heap, (self._use(owner), rank, owner))
-        return self._by_priority[priority][heap[0][2]][-1]
+        owners = self._by_priority[priority]
+        while True:
+            use, rank, owner = heap[0]
+            found = owners[owner][-1]
+            now = self._use(owner, found[1])
+            if use == now:
+                return found
+            heapq.heapreplace(heap, (now, rank, owner))
 
     def pop(self) -> None:
         """The head has its turn. (Call after `head`.)"""
@@ -131,12 +155,19 @@ class _Line:
         gangs = self._by_priority[priority][owner]
         gangs.pop()
         if gangs:
-            heapq.heappush(heap, (self._use(owner), gangs[-1][0], owner))
+            heapq.heappush(heap, (self._use(owner, gangs[-1][1]), gangs[-1][0], owner))
         elif not heap:
             self._levels.pop()
 
-    def _use(self, owner: str) -> int:
+    def _use(self, owner: str, head: Gang) -> int:
+        if head.reserving:
+            return KEEPS_ITS_TURN
         return self._shares.owners.get((self.queue, owner), 0)
+
+
+def _first_last(one: tuple[Rank, Gang]) -> tuple[bool, tuple[int, int, int]]:
+    (submitted, order, index, _), gang = one
+    return (gang.reserving, (-submitted, -order, -index))
 
 
 def _is_interrupted(gang: Gang) -> bool:

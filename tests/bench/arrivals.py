@@ -50,6 +50,7 @@ PATIENT = Settings(
 )
 """Minutes pass between two entries, and hosts are only heard now and then."""
 CHECK_ONE_IN = 2_000
+"""Entries after which the invariants are looked at."""
 
 
 class Arrival(msgspec.Struct, frozen=True):
@@ -90,8 +91,14 @@ class Replay:
     """A cluster of equal hosts, its queues, and the jobs that come to it."""
 
     def __init__(
-        self, hosts: int, devices: int, queues: Iterable[QueueSpec], logic_version: int
+        self,
+        hosts: int,
+        devices: int,
+        queues: Iterable[QueueSpec],
+        logic_version: int,
+        check_one_in: int = CHECK_ONE_IN,
     ) -> None:
+        self._check_one_in = check_one_in
         self.state: State = new_state()
         self.lived = Lived(capacity=hosts * devices)
         self._wall_ms = 1
@@ -194,7 +201,7 @@ class Replay:
                 lived.preempted += 1
                 lived.lost_ms += decision.lost_ms
         lived.most_waiting = max(lived.most_waiting, len(state.waiting))
-        if lived.entries % CHECK_ONE_IN == 0:
+        if lived.entries % self._check_one_in == 0:
             lived.checked += 1
             lived.broken += violations(state)
         due_ms = next_due_ms(state)

@@ -9,8 +9,9 @@ from typing import Any, BinaryIO, Self, TypeVar
 import msgspec
 from msgspec.structs import asdict, replace
 
+from coord.api.queues import queue_views
 from coord.api.topology import topology_view
-from coord.api.views import host_view, job_view, warnings_of
+from coord.api.views import host_view, job_view, positions, warnings_of
 from coord.cli.session import Session
 from coord.client.errors import NotFound, Rejected, Unavailable
 from coord.client.views import (
@@ -23,6 +24,7 @@ from coord.client.views import (
     LogPage,
     MaintenanceView,
     MemberView,
+    QueueView,
     TopologyView,
 )
 from coord.core.machine import apply
@@ -42,8 +44,11 @@ from coord.model.events import (
     MaintenanceRequested,
     NoteAdded,
     QuarantineAnswered,
+    QueueConfigured,
+    QueueRemoved,
     TopologyImported,
 )
+from coord.model.queue import QueueSpec
 from coord.model.spec import JobSpec
 from coord.model.why import JobWhy
 
@@ -175,8 +180,25 @@ class FakeClient:
         if job is None:
             raise NotFound(f"there is no job {name!r}; see `coordctl job list`")
         told = job_view(self.state, job) | {"warnings": warnings_of(self.state, job)}
+        told["position"] = positions(self.state).get(name, 0)
         view = _shown(told, JobView)
         return replace(view, applied_index=self.state.meta.applied_index)
+
+    async def queues(self) -> list[QueueView]:
+        return [_shown(view, QueueView) for view in queue_views(self.state)]
+
+    async def queue(self, name: str) -> QueueView:
+        for view in await self.queues():
+            if view.name == name:
+                return view
+        raise NotFound(f"no queue {name!r}; see `coordctl queue list`")
+
+    async def set_queue(self, spec: QueueSpec, *, reason: str = "") -> QueueView:
+        await self.submit(QueueConfigured(spec, "ann", reason))
+        return await self.queue(spec.name)
+
+    async def remove_queue(self, name: str, *, reason: str = "") -> Decided:
+        return await self.submit(QueueRemoved(name, "ann", reason))
 
     async def hosts(self) -> list[HostView]:
         return [await self.host(name) for name in sorted(self.state.hosts)]
