@@ -6,6 +6,8 @@ import random
 from collections import deque
 from typing import Any
 
+from coord.client import NotFound
+from coord.model.entities import FINISHED_JOB
 from coord.model.events import JobCancelRequested, JobResizeRequested, JobSubmitted
 from coord.model.spec import JobSpec, RestartPolicy
 from jepsen_lite.history.operation import Outcome
@@ -18,6 +20,9 @@ from jepsen_lite.workloads.specs import small_job
 
 REMEMBERED = 30
 """Jobs that may still be cancelled, resized, looked at or submitted again."""
+UNENDED_LIMIT = 24
+"""Jobs not known to have ended, at which none is added: however slow the machine, its agents have
+not more to start than they can, long after the load is over."""
 MOST = 3
 SETTLE_S = 60.0
 
@@ -33,6 +38,7 @@ class Jobs:
 
     def __init__(self) -> None:
         self._recent: deque[str] = deque(maxlen=REMEMBERED)
+        self._unended: dict[str, None] = {}
 
     async def prepare(self, ctx: Context) -> None:
         """Nothing has to be there."""
@@ -54,6 +60,9 @@ class Jobs:
 
     async def _ask(self, asker: Asker, rng: random.Random) -> None:
         what = rng.random()
+        if len(self._unended) >= UNENDED_LIMIT:
+            await self._look(asker, rng.choice(list(self._unended)))
+            return
         if what < 0.4 or not self._recent:
             await self._submit(asker, rng, asker.token())
             return
@@ -86,10 +95,17 @@ class Jobs:
         )
         if operation.outcome is not Outcome.FAIL and name not in self._recent:
             self._recent.append(name)
+            self._unended[name] = None
 
     async def _look(self, asker: Asker, job: str) -> None:
         async def look() -> tuple[Any, int]:
-            view = await asker.client.job(job)
+            try:
+                view = await asker.client.job(job)
+            except NotFound:
+                self._unended.pop(job, None)
+                raise
+            if view.status in FINISHED_JOB:
+                self._unended.pop(job, None)
             return [view.status, *view.replicas], view.applied_index
 
         await asker.read(job, "read", look)
