@@ -29,6 +29,7 @@ from msgspec.structs import replace
 
 from coord.core import failures
 from coord.core.readings import Sign, sign_of
+from coord.core.scope import recovery_in
 from coord.core.state import State
 from coord.core.step import Step
 from coord.model.decisions import CauseRevised
@@ -355,7 +356,9 @@ def _count_anew(step: Step, gang: Gang, before: FailureCause, found: Finding, de
         # Whether it may start again was settled; only the accounts are put right.
         state.put_gang(failures.count_restart(gang, found.cause))
         return
-    chance = failures.next_try(state.jobs[gang.job].spec.restart, gang, found.cause, gang.barren)
+    required = recovery_in(state, gang).required
+    policy = state.jobs[gang.job].spec.restart
+    chance = failures.next_try(policy, gang, found.cause, gang.barren, required=required)
     reason, because = chance.reason, chance.detail
     if found.final:
         reason, because = FailureReason.DO_NOT_RESTART, found.detail
@@ -363,7 +366,7 @@ def _count_anew(step: Step, gang: Gang, before: FailureCause, found: Finding, de
         replace(
             failures.count_restart(gang, found.cause),
             stop_cause=found.cause,
-            stop_final="fail" if reason else "",
+            stop_final=failures.final_of(reason, required),
             backoff_ms=chance.backoff_ms,
             fail_reason=reason,
             fail_detail=because,

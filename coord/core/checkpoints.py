@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from coord.core import moves
+from coord.core import elastic, moves
 from coord.core.step import Step, on
 from coord.core.tasks import current_task
 from coord.model.decisions import CheckpointCommitted
@@ -111,3 +111,4 @@ def _commit(step: Step, gang: Gang, key: str, checkpoint: Checkpoint) -> None:
     for _, old in sorted(kept)[:-KEPT]:
         state.drop_checkpoint(old)
     moves.at_checkpoint(step, gang.key, checkpoint.step, decided)
+    elastic.at_checkpoint(step, gang.key, checkpoint.step, decided)

@@ -17,6 +17,7 @@ from coord.model.entities import (
     Job,
     JobStatus,
 )
+from coord.model.recovery import recovery_of
 
 EndGang = Callable[[Step, str, FailureCause, str, str], None]
 
@@ -62,10 +63,14 @@ def end_job(
 
 
 def _all_done(step: Step, job: Job) -> bool:
-    """Every role that has an end of its own has succeeded."""
-    services = [role.name for role in job.spec.roles if role.service]
+    """Every role that has an end of its own, and is required, has succeeded."""
+    awaited = [
+        role.name
+        for role in job.spec.roles
+        if not role.service and recovery_of(job.spec, role.name).required
+    ]
     gangs = [step.state.gangs[key] for key in job.gangs]
-    return all(gang.phase == GangPhase.SUCCEEDED for gang in gangs if gang.role not in services)
+    return all(gang.phase == GangPhase.SUCCEEDED for gang in gangs if gang.role in awaited)
 
 
 def _finish(step: Step, name: str, why: str) -> None:

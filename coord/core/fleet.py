@@ -82,6 +82,8 @@ def drop_holds(step: Step, *names: str) -> None:
         gang = step.state.gangs[key]
         if any(hold.host in gone for hold in gang.holds):
             left = tuple(hold for hold in gang.holds if hold.host not in gone)
+            if key in step.state.recovering.sparing:
+                step.scheduling = True  # It needs another spare.
             step.state.put_gang(replace(gang, holds=left))
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from coord.core import blame, failures, fleet, pace
+from coord.core import blame, failures, fleet, pace, waiting
 from coord.core.attribution import (
     VAGUE,
     Finding,
@@ -34,17 +34,22 @@ from coord.core.incidents import (
     incident_stopped,
     open_incident,
 )
+from coord.core.scope import companions, goes_on, recovery_in, widest_first
 from coord.core.step import Step
+from coord.core.stopping import role_of, stop_task
+from coord.core.yielding import gave_way, hand_over
 from coord.model.decisions import (
     GangStopped,
     GangSucceeded,
     GenerationStarted,
     JobQueued,
     RestartScheduled,
+    ScopeStopping,
     TaskAbandoned,
     TasksStopping,
 )
 from coord.model.entities import (
+    NO_BURST,
     FailureCause,
     FailureReason,
     Gang,
@@ -54,7 +59,6 @@ from coord.model.entities import (
     Task,
     TaskStatus,
 )
-from coord.model.spec import RoleSpec
 
 ACTIVE = (GangPhase.STARTING, GangPhase.RUNNING)
 COUNTED = (TaskStatus.PLACED, TaskStatus.RUNNING, TaskStatus.STOPPING, TaskStatus.EXITED)
@@ -64,12 +68,6 @@ _GIVEN_WORK = (TaskStatus.PLACED, TaskStatus.RUNNING)
 def counts(gang: Gang, task: Task) -> bool:
     """The task is one of `gang.live`. (Told from its row: a gang may have many thousands.)"""
     return task.generation == gang.generation and task.status in COUNTED
-
-
-def role_of(step: Step, gang: Gang) -> RoleSpec:
-    role = step.state.jobs[gang.job].spec.role(gang.role)
-    assert role is not None, f"gang {gang.key} of a role its job does not have"
-    return role
 
 
 def fail_gang(
@@ -95,11 +93,12 @@ def weigh_against(
     """Evidence against the current generation. The first stops it; later evidence may still say
     who was to blame (`attribution.py`)."""
     gang = step.state.gangs[key]
-    if gang.phase not in ACTIVE or gang.succeeded == gang.size:
+    if not goes_on(gang):
         revise_cause(step, gang, found, why)
         return
     cause, subject, detail = found.cause, found.subject, found.detail
-    policy = step.state.jobs[gang.job].spec.restart
+    spec = step.state.jobs[gang.job].spec
+    required = recovery_in(step.state, gang).required
     gang, opened = open_incident(step, gang, cause, subject, detail, last_sign_ms, why)
     gang = begin_burst(step, gang, found)
     barren = gang.barren
@@ -107,7 +106,7 @@ def weigh_against(
         barren = 0
     elif cause not in failures.FREE_CAUSES:
         barren += 1
-    chance = failures.next_try(policy, gang, cause, barren)
+    chance = failures.next_try(spec.restart, gang, cause, barren, required=required)
     reason, because = chance.reason, chance.detail
     if found.final:
         reason, because = FailureReason.DO_NOT_RESTART, detail
@@ -119,7 +118,39 @@ def weigh_against(
         fail_reason=reason,
         fail_detail=because,
     )
-    _stop_tasks(step, gang, cause, detail, opened, "fail" if reason else "", grace_ms)
+    if not reason:
+        gang = _take_along(step, gang, cause, opened, grace_ms)
+    _stop_tasks(step, gang, cause, detail, opened, failures.final_of(reason, required), grace_ms)
+
+
+def _take_along(step: Step, gang: Gang, cause: FailureCause, why: str, grace_ms: int) -> Gang:
+    """Stop the others that restart with it; returns the gang as one of them."""
+    state = step.state
+    others = [state.gangs[key] for key in companions(state, gang)]
+    running = [other for other in others if goes_on(other)]
+    leaving = [one for one in others if one.phase == GangPhase.STOPPING and not one.stop_final]
+    if not running and not leaving:
+        return gang
+    number = gang.incident
+    for other in leaving:
+        state.put_gang(replace(other, together=number))
+    decided = why
+    if running:
+        scope = recovery_in(state, gang).scope
+        keys = tuple(other.key for other in running)
+        decided = step.decide(
+            ScopeStopping((why,), gang.job, gang.key, gang.generation, scope, keys)
+        )
+    for other in running:
+        taken = replace(
+            close_incident(step, other, resolved=False),
+            burst=NO_BURST,
+            together=number,
+            best_step=max(other.best_step, other.step),
+            backoff_ms=gang.backoff_ms,
+        )
+        _stop_tasks(step, taken, cause, f"restarts with {gang.key}", decided, "", grace_ms)
+    return replace(gang, together=number)
 
 
 def end_gang(step: Step, key: str, cause: FailureCause, final: str, why: str) -> None:
@@ -130,7 +161,7 @@ def end_gang(step: Step, key: str, cause: FailureCause, final: str, why: str) ->
         _end(step, replace(gang, stop_final=final, cause=why), why)
     elif gang.phase in ACTIVE:
         _stop_tasks(step, gang, cause, cause.value, why, final, -1)
-    elif gang.phase == GangPhase.STOPPING and gang.stop_final in ("", "fail"):
+    elif gang.phase == GangPhase.STOPPING and gang.stop_final in ("", "fail", "give_up"):
         step.state.put_gang(replace(gang, stop_final=final, holds=()))
         step.scheduling = True
 
@@ -142,27 +173,6 @@ def give_way(step: Step, key: str, by: str, grace_ms: int, why: str) -> None:
     step.state.put_gang(replace(gang, yields_to=by, claim=0, holds=()))
     cause, detail = FailureCause.PREEMPTION, f"gives way to {by}"
     fail_gang(step, key, cause, by, detail, step.now_ms, why, grace_ms=grace_ms)
-
-
-def _gave_way(step: Step, gang: Gang) -> Gang:
-    """All of its places are free, or kept for the one that gets them."""
-    if not gang.yields_to:
-        return gang
-    state = step.state
-    by = state.gangs.get(gang.yields_to)
-    if by is not None and gang.key in by.victims:
-        left = tuple(key for key in by.victims if key != gang.key)
-        state.put_gang(replace(by, victims=left))
-    step.scheduling = True
-    return replace(gang, yields_to="")
-
-
-def _hand_over(step: Step, gang: Gang, task: Task) -> None:
-    """The place of a task of a gang that gives way: kept for the one that gets it."""
-    by = step.state.gangs.get(gang.yields_to)
-    if by is not None and by.phase == GangPhase.WAITING and gang.key in by.victims:
-        step.state.put_gang(fleet.hold_place(step, by, task))
-    step.scheduling = True
 
 
 def _stop_tasks(
@@ -178,7 +188,7 @@ def _stop_tasks(
         task = step.state.tasks[key]
         if task.status in _GIVEN_WORK:
             stopping.append(key)
-            _stop_task(step, task, TaskStatus.STOPPING, grace_ms)
+            stop_task(step, task, TaskStatus.STOPPING, grace_ms)
     decided = step.decide(
         TasksStopping((why,), gang.job, gang.key, gang.generation, cause, reason, tuple(stopping))
     )
@@ -195,23 +205,6 @@ def _stop_tasks(
         )
     )
     settle(step, gang.key, why)
-
-
-def _stop_task(step: Step, task: Task, status: TaskStatus, grace_ms: int) -> None:
-    deadline_ms = step.now_ms + grace_ms
-    if task.stop_deadline_ms and status != TaskStatus.ORPHANED:
-        deadline_ms = min(deadline_ms, task.stop_deadline_ms)
-    fleet.change(
-        step,
-        replace(
-            task,
-            status=status,
-            stop_deadline_ms=deadline_ms,
-            stop_grace_ms=max(deadline_ms - step.now_ms, 0),
-        ),
-    )
-    unkillable_ms = step.state.meta.settings.unkillable_ms
-    step.state.timers.arm("task", task.key, deadline_ms + unkillable_ms)
 
 
 def settle(step: Step, key: str, why: str = "") -> None:
@@ -246,9 +239,13 @@ def _await_fence(step: Step, gang: Gang, why: str) -> None:
 
 def _schedule_restart(step: Step, gang: Gang, why: str) -> None:
     yielded = bool(gang.yields_to)
-    gang = _gave_way(step, gang)
+    gang = gave_way(step, gang)
     not_before_ms = step.now_ms + gang.backoff_ms
-    policy = step.state.jobs[gang.job].spec.restart
+    limit = 0
+    pays = gang.incident or not gang.together
+    if pays and recovery_in(step.state, gang).required:
+        policy = step.state.jobs[gang.job].spec.restart
+        limit = failures.limit_of(policy, gang.stop_cause)
     decided = step.decide(
         RestartScheduled(
             (gang.cause, why),
@@ -257,7 +254,7 @@ def _schedule_restart(step: Step, gang: Gang, why: str) -> None:
             gang.generation,
             gang.stop_cause,
             failures.restarts_of(gang, gang.stop_cause),
-            failures.limit_of(policy, gang.stop_cause),
+            limit,
             not_before_ms,
         )
     )
@@ -281,7 +278,7 @@ def _schedule_restart(step: Step, gang: Gang, why: str) -> None:
 
 
 def _end(step: Step, gang: Gang, why: str) -> None:
-    gang = _gave_way(step, gang)
+    gang = gave_way(step, gang)
     succeeded = gang.stop_final == "succeed"
     gang = close_incident(step, gang, resolved=succeeded)
     causes = (why, gang.cause) if gang.cause not in ("", why) else (why,)
@@ -349,7 +346,7 @@ def task_gone(step: Step, task: Task) -> None:
             weigh_against(step, gang.key, found, step.now_ms, step.cause)
             return
         if gang.yields_to:
-            _hand_over(step, gang, task)
+            hand_over(step, gang, task)
         elif gang.phase == GangPhase.STOPPING and not gang.stop_final:
             gang = fleet.hold_place(step, gang, task)
         state.put_gang(gang)
@@ -378,7 +375,7 @@ def tasks_vanished(step: Step, tasks: list[Task], last_seen_ms: int, why: str) -
             if task.status in _GIVEN_WORK and not broken[gang.key]:
                 broken[gang.key] = task.key
         _unfence(step, task.key, gang.key)
-    for gang_key in sorted(broken):
+    for gang_key in widest_first(step.state, broken):
         if broken[gang_key]:
             detail, cause = "gone when its host registered again", FailureCause.INFRASTRUCTURE
             fail_gang(step, gang_key, cause, broken[gang_key], detail, last_seen_ms, why)
@@ -431,7 +428,7 @@ def tasks_lost(
         unfinished[gang.key] = unfinished.get(gang.key, False) or not task.succeeded
         seen_ms = state.last_seen_ms[state.hosts[task.host].slot]
         last_seen_ms[gang.key] = min(seen_ms, last_seen_ms.get(gang.key, seen_ms))
-    for gang_key in sorted(unfinished):
+    for gang_key in widest_first(step.state, unfinished):
         if unfinished[gang_key]:
             fail_gang(step, gang_key, cause, subject, detail, last_seen_ms[gang_key], why)
         settle(step, gang_key, why)
@@ -448,22 +445,10 @@ def move_away(
         if task.status in _GIVEN_WORK:
             moved[task.gang] = None
         elif task.status == TaskStatus.STOPPING and grace_ms >= 0:
-            _stop_task(step, task, TaskStatus.STOPPING, grace_ms)
-    for gang_key in sorted(moved):
+            stop_task(step, task, TaskStatus.STOPPING, grace_ms)
+    for gang_key in widest_first(step.state, moved):
         detail = f"{name}: {reason}" if reason else name
         fail_gang(step, gang_key, cause, name, detail, step.now_ms, why, grace_ms=grace_ms)
-
-
-def exit_task(step: Step, task: Task, status: TaskStatus) -> None:
-    """Store the exit; leftovers of the process tree are to be ended within the role's grace."""
-    _stop_task(step, task, status, role_of(step, step.state.gangs[task.gang]).grace_ms)
-
-
-def orphan_task(step: Step, task: Task) -> None:
-    """A process of a task given up long ago was found: it is to end."""
-    gang = step.state.gangs.get(task.gang)
-    grace_ms = role_of(step, gang).grace_ms if gang else 0
-    _stop_task(step, task, TaskStatus.ORPHANED, grace_ms)
 
 
 def look_at(step: Step, key: str) -> None:
@@ -473,16 +458,7 @@ def look_at(step: Step, key: str) -> None:
     if gang is None:
         return
     if gang.phase == GangPhase.WAITING:
-        if (gang.holds or gang.claim) and step.now_ms >= gang.holds_until_ms:
-            gang = replace(gang, holds=(), claim=0)
-            state.put_gang(gang)
-            step.scheduling = True
-        if gang.not_before_ms > step.now_ms:
-            state.timers.arm("gang", key, gang.not_before_ms)
-        elif gang.queue_reason == QueueReason.BACKOFF:
-            step.scheduling = True
-        if gang.holds or gang.claim:
-            state.timers.arm("gang", key, gang.holds_until_ms)
+        waiting.look_at(step, gang)
     elif gang.phase == GangPhase.RUNNING and gang.progress_ms:
         pace.look_for_hang(step, gang, role_of(step, gang), weigh_against)
 

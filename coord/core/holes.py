@@ -9,9 +9,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from coord.core.fleet import usable
-from coord.core.gangs import role_of
 from coord.core.placement import Rooms, rooms_of
 from coord.core.step import Step
+from coord.core.stopping import role_of
 from coord.model.entities import Gang, GangPhase, Hold
 
 

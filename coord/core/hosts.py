@@ -21,6 +21,7 @@ from coord.core import drains, fleet, gangs, maintenance, quarantine_course, top
 from coord.core.holes import keep_places_again
 from coord.core.state import LIVE_HOST, State
 from coord.core.step import Step, on
+from coord.core.stopping import orphan_task
 from coord.model.decisions import (
     HostCleared,
     HostFenced,
@@ -161,7 +162,7 @@ def _sort_out(
 def _resume(step: Step, task: Task, found: TaskFound | None) -> None:
     """A task goes on under the new incarnation, or is an orphan if it was given up meanwhile."""
     if task.status == TaskStatus.LOST:
-        gangs.orphan_task(step, task)
+        orphan_task(step, task)
     elif task.status == TaskStatus.PLACED and found is not None and found.pid:
         gangs.task_started(step, task, found.pid)
 

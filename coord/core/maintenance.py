@@ -11,10 +11,11 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from coord.core import drains, topology
-from coord.core.gangs import ACTIVE, role_of
+from coord.core.gangs import ACTIVE
 from coord.core.placement import place, rooms_of
 from coord.core.state import State
 from coord.core.step import Step, on
+from coord.core.stopping import role_of
 from coord.model.care import MaintainedHost, Maintenance
 from coord.model.care_decisions import (
     MaintenanceEnded,

@@ -135,6 +135,9 @@ def _environment(
         "COORD_RESTORE_STEP": str(gang.restore_step) if gang.restore else "",
         "COORD_DEVICES": devices,
     }
+    if gang.weights:
+        env["COORD_WEIGHTS_VERSION"] = str(gang.weights)
+        env["COORD_WEIGHTS_URI"] = gang.weights_uri
     if task.devices:
         env["CUDA_VISIBLE_DEVICES"] = devices
     if task.device_millis:

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from coord.core import gangs
 from coord.core.backfill import keep_from_others
-from coord.core.gangs import role_of
 from coord.core.placement import (
     Plan,
     Refusal,
@@ -26,10 +25,14 @@ from coord.core.placement import (
 )
 from coord.core.preemption import Way, make_way
 from coord.core.queues import QUEUES_SINCE
+from coord.core.scope import awaits_others
 from coord.core.shares import Shares, free_in, narrowed
+from coord.core.spares import refill
 from coord.core.starting import start
 from coord.core.step import Step
+from coord.core.stopping import role_of
 from coord.core.turns import Turns, rank_of
+from coord.core.waiting import reason_of, smallest_now
 from coord.model.decisions import GangPreempted, JobQueued, RoomReserved
 from coord.model.entities import Gang, Hold, QueueReason
 from coord.model.spec import RoleSpec
@@ -43,6 +46,7 @@ def schedule(step: Step) -> None:
     by_shares = step.state.meta.logic_version >= QUEUES_SINCE
     while step.state.waiting and (_Pass(step).run() if by_shares else _first_come(step)):
         pass
+    refill(step)
 
 
 def _first_come(step: Step) -> bool:
@@ -57,7 +61,7 @@ def _first_come(step: Step) -> bool:
             continue
         rooms = rooms_of(state) if rooms is None else rooms
         role = role_of(step, gang)
-        smallest = _smallest(step, gang)
+        smallest = smallest_now(state, gang, step.now_ms)
         # Until somebody leaves a kept place, room only shrinks: what found none finds none now.
         wish = wish_of(gang, role, smallest)
         why = None if gang.holds else refused.get(wish)
@@ -70,6 +74,7 @@ def _first_come(step: Step) -> bool:
         why = why or refusal(state, rooms, gang, role, smallest)
         if not gang.holds:
             refused[wish] = why
+        why = reason_of(step, gang, why)
         _queue(step, gang, why.reason, why.detail)
     return False
 
@@ -109,7 +114,7 @@ class _Pass:
         return False
 
     def _look_at(self, gang: Gang) -> bool:
-        smallest = _smallest(self._step, gang)
+        smallest = smallest_now(self._state, gang, self._step.now_ms)
         grant = self._shares.grant(gang, smallest, self._free)
         role = narrowed(role_of(self._step, gang), self._rooms, grant)
         if not grant.replicas or role is None:
@@ -248,6 +253,7 @@ class _Pass:
         """Say why, once for each reason. The detail is that of when the reason began: to keep it
         up to date would rewrite the rows of all that wait whenever something ends."""
         current = self._state.gangs[gang.key]
+        why = reason_of(self._step, current, why)
         if current.queue_reason != why.reason:
             _queue(self._step, current, why.reason, why.detail)
 
@@ -281,13 +287,11 @@ def _preempting(victims: tuple[str, ...]) -> Refusal:
     return Refusal(QueueReason.PREEMPTING, f"{', '.join(victims)} must stop first")
 
 
-def _smallest(step: Step, gang: Gang) -> int:
-    """Tasks without which it does not start."""
-    return min(role_of(step, gang).smallest if gang.index < 0 else 1, gang.desired)
-
-
 def _backs_off(step: Step, gang: Gang) -> bool:
     """It may not start yet. Says so."""
+    if awaits_others(step.state, gang):
+        _queue(step, gang, QueueReason.TOGETHER, "others of its job that restart with it still run")
+        return True
     if gang.not_before_ms <= step.now_ms:
         return False
     _queue(step, gang, QueueReason.BACKOFF, f"until {gang.not_before_ms} ms of log time")

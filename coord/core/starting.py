@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from coord.core import fleet
+from coord.core import fleet, spares
 from coord.core.checkpoints import drop_unfinished
-from coord.core.gangs import role_of
 from coord.core.incidents import incident_placed
 from coord.core.placement import Plan
 from coord.core.queues import QUEUES_SINCE
 from coord.core.step import Step
+from coord.core.stopping import role_of
 from coord.model.decisions import Placement, SpareActivated, TasksPlaced
 from coord.model.entities import Gang, GangPhase, JobStatus, QueueReason, Task, TaskStatus
 from coord.model.ids import task_key
@@ -25,6 +25,7 @@ def start(step: Step, gang: Gang, plan: Plan) -> None:
     state.put_job(replace(job, generation=generation, status=_status(job.status)))
     drop_unfinished(step, gang)
     saved = state.newest_checkpoint(gang.key)
+    weights = state.weights.get(gang.job)
     keys, tasks = [], []
     for at, spot in enumerate(plan.places):
         index = at if gang.index < 0 else gang.index
@@ -69,6 +70,8 @@ def start(step: Step, gang: Gang, plan: Plan) -> None:
         claim=len(keys) if state.meta.logic_version >= QUEUES_SINCE else 0,
         victims=(),
         reserving=False,
+        together=0,
+        spares=spares.wanted(state, gang),
         succeeded=0,
         started=0,
         cause=cause,
@@ -82,8 +85,11 @@ def start(step: Step, gang: Gang, plan: Plan) -> None:
         port=_rendezvous_port(step, plan.places[0].host),
         step=-1,
         progress_ms=0,
+        began_ms=0,
         restore=restore,
         restore_step=restore_step,
+        weights=weights.version if weights else 0,
+        weights_uri=weights.uri if weights else "",
     )
     incident_placed(step, gang)
     state.put_gang(gang)

@@ -17,9 +17,10 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from coord.core import attribution, gangs, pace
-from coord.core.incidents import close_incident
+from coord.core.incidents import close_incident, made_progress
 from coord.core.state import LIVE_HOST
 from coord.core.step import Step, on
+from coord.core.stopping import exit_task, role_of
 from coord.model.entities import FailureCause, Gang, HostStatus, Task, TaskStatus
 from coord.model.events import (
     CheckpointBegun,
@@ -100,7 +101,7 @@ def _launch_failed(step: Step, event: LaunchFailed) -> Rejection | None:
     task, gang = found
     if task.status not in (TaskStatus.PLACED, TaskStatus.STOPPING):
         return Rejection.NOTHING_TO_DO
-    gangs.exit_task(step, task, TaskStatus.EXITED)
+    exit_task(step, task, TaskStatus.EXITED)
     if task.status == TaskStatus.PLACED:
         cause = FailureCause.USER if event.user_error else FailureCause.INFRASTRUCTURE
         detail = f"launch failed: {event.error}"
@@ -118,7 +119,7 @@ def _exited(step: Step, event: TaskExited) -> Rejection | None:
         return Rejection.NOTHING_TO_DO
     succeeded = event.observed and not event.exit_code and not event.signal
     exited = replace(task, exit_code=event.exit_code, exit_signal=event.signal, succeeded=succeeded)
-    gangs.exit_task(step, exited, TaskStatus.EXITED)
+    exit_task(step, exited, TaskStatus.EXITED)
     if task.status == TaskStatus.STOPPING and (succeeded or event.expected):
         attribution.note_ended(step, step.state.gangs[gang.key], task, event)
         return None
@@ -177,12 +178,14 @@ def _progress(step: Step, event: ProgressReported) -> Rejection | None:
     gang = replace(gang, step=furthest, progress_ms=max(step.now_ms, 1))
     if gang.incident:
         gang = close_incident(step, gang, resolved=True)
+    if first:
+        gang = made_progress(step, gang)
     if furthest > before:
         gang = pace.look_for_slow_ranks(step, pace.advanced(step, gang, before))
     state.put_gang(gang)
     if first or step.state.jobs[gang.job].spec.hang_floor_ms:
         # What is learned may shorten the wait.
-        hang_ms = pace.hang_limit_ms(step, gang, gangs.role_of(step, gang))
+        hang_ms = pace.hang_limit_ms(step, gang, role_of(step, gang))
         if hang_ms:
             state.timers.arm("gang", gang.key, step.now_ms + hang_ms)
     return None

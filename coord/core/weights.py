@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from coord.core.step import Step, on
 from coord.core.tasks import current_task
 from coord.model.decisions import WeightsAdvanced
-from coord.model.entities import TaskStatus, Weights
+from coord.model.entities import Gang, Task, TaskStatus, Weights
 from coord.model.events import WeightsLoaded, WeightsPublished
 from coord.model.rejections import Rejection
 
@@ -26,7 +26,7 @@ WORKING = (TaskStatus.RUNNING, TaskStatus.STOPPING)
 def _published(step: Step, event: WeightsPublished) -> Rejection | None:
     if event.version < 1 or event.step < 0 or not event.uri:
         return Rejection.INVALID
-    found = current_task(step, event)
+    found = _of_newest(step, event)
     if isinstance(found, Rejection):
         return found
     task, gang = found
@@ -70,7 +70,7 @@ def _published(step: Step, event: WeightsPublished) -> Rejection | None:
 def _loaded(step: Step, event: WeightsLoaded) -> Rejection | None:
     if event.version < 1:
         return Rejection.INVALID
-    found = current_task(step, event)
+    found = _of_newest(step, event)
     if isinstance(found, Rejection):
         return found
     task, _ = found
@@ -83,3 +83,18 @@ def _loaded(step: Step, event: WeightsLoaded) -> Rejection | None:
         return Rejection.VERSION_WENT_BACK
     step.state.tasks.put(task.key, replace(task, weights=event.version))
     return None
+
+
+def _of_newest(
+    step: Step, event: WeightsPublished | WeightsLoaded
+) -> tuple[Task, Gang] | Rejection:
+    """As `current_task`; of a task that is gone it is said whether another one has replaced it."""
+    found = current_task(step, event)
+    if found != Rejection.UNKNOWN_TASK:
+        return found
+    name, _, generation = event.task.rpartition("#")
+    role, _, index = name.rpartition("/")
+    gangs = step.state.gangs
+    gang = gangs.get(name) or (gangs.get(role) if index.isdigit() else None)
+    replaced = gang is not None and generation.isdigit() and int(generation) < gang.generation
+    return Rejection.STALE_GENERATION if replaced else found

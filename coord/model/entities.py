@@ -348,6 +348,9 @@ class Gang(msgspec.Struct, frozen=True, omit_defaults=True):
     """Places to be kept beside it while it runs."""
     grows_from_ms: int = 0
     """Log time from which on it may grow again."""
+    weights: int = 0
+    """Version of the job's weights that this generation was told to begin with; 0: none."""
+    weights_uri: str = ""
 
     def __post_init__(self) -> None:
         # As `canonical` does, for the two fields that need it: rows of gangs change often.

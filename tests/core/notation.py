@@ -10,7 +10,10 @@
     tick                                  ClockAdvanced
     submit d: t x4 devices=1 spares=1; s x2 independent | user_limit=1 checkpoint_dir=/c
     submit d: t x4 within=rack whole_hosts; s x2 near=t near_required apart_from=t,job/e
+    submit d: t x4 scope=job shrink_after_ms=5000 grow_every_ms=0; s x2 independent optional
+                                          how roles recover; `optional`: not required
     started, exited, reaped, unkillable, launch-failed, progress, begin, shard TASK key=value ...
+    publish TASK version=1 step=3 uri=u, load TASK version=1
     preempt h1 grace_ms=500, drain h1, undrain h1, remove h1
     drain h1 within_ms=60000              moves at checkpoints, the last by then
     quarantine h1 reason=x, release h1 [repaired], approve h1 [version=9], decline h1 [version=9]
@@ -39,6 +42,7 @@ from coord.model.entry import Origin
 from coord.model.events import AnyEvent
 from coord.model.place import Located, Place, Rail, Switch, Uplink
 from coord.model.queue import QueueSpec
+from coord.model.recovery import RoleRecovery
 from coord.model.settings import Settings, with_numbers
 from coord.model.spec import JobSpec, Placing, Resources, RestartPolicy, RoleSpec
 
@@ -194,12 +198,29 @@ def _submit(words: list[str]) -> AnyEvent:
     checkpoint_dir = policy.pop("checkpoint_dir", "")
     hang_floor_ms = int(policy.pop("hang_floor_ms", 0))
     queueing = {name: policy.pop(name) for name in QUEUEING if name in policy}
-    roles = tuple(_role(part.split()) for part in roles_text.split(";") if part.strip())
+    parts = [part.split() for part in roles_text.split(";") if part.strip()]
+    roles = tuple(_role([word for word in part if not _recovers(word)]) for part in parts)
+    recovery = tuple(found for part in parts for found in _recovery(part))
     spec = JobSpec(name.strip(), roles, _convert(policy, RestartPolicy), checkpoint_dir)
     queued = _convert({"name": spec.name, "roles": (), **queueing}, JobSpec)
     queueing = {name: getattr(queued, name) for name in queueing}
-    spec = msgspec.structs.replace(spec, hang_floor_ms=hang_floor_ms, **queueing)
+    spec = msgspec.structs.replace(spec, hang_floor_ms=hang_floor_ms, recovery=recovery, **queueing)
     return events.JobSubmitted(spec, "me")
+
+
+def _recovers(word: str) -> bool:
+    return word == "optional" or word.partition("=")[0] in RoleRecovery.__struct_fields__
+
+
+def _recovery(words: list[str]) -> list[RoleRecovery]:
+    given: dict[str, Any] = {}
+    for word in filter(_recovers, words[1:]):
+        key, _, value = word.partition("=")
+        given[key] = value
+    if "optional" in given:
+        del given["optional"]
+        given["required"] = False
+    return [_convert({**given, "role": words[0]}, RoleRecovery)] if given else []
 
 
 def _role(words: list[str]) -> RoleSpec:
@@ -361,6 +382,8 @@ VERBS: dict[str, Any] = {
     "progress": _about_tasks(events.ProgressReported),
     "begin": _about_tasks(events.CheckpointBegun),
     "shard": _about_tasks(events.ShardSaved),
+    "publish": _about_tasks(events.WeightsPublished),
+    "load": _about_tasks(events.WeightsLoaded),
     "preempt": _about_host(events.PreemptionNoticed),
     "drain": _about_host(events.DrainRequested),
     "undrain": _about_host(events.UndrainRequested),

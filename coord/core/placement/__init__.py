@@ -5,6 +5,7 @@ none. Integer arithmetic and total order throughout, so that the same fleet and 
 give the same places, whatever order they arrived in.
 """
 
+from coord.core.placement.beside import keep_beside
 from coord.core.placement.explain import explain, explain_job
 from coord.core.placement.fragmentation import remember_shapes
 from coord.core.placement.free import rooms_of
@@ -24,6 +25,7 @@ __all__ = [
     "Wish",
     "explain",
     "explain_job",
+    "keep_beside",
     "never_fits",
     "place",
     "refusal",

@@ -158,14 +158,18 @@ class Choice:
 
     # Spares
 
-    def keep_spares(self, pool: Pool, count: int) -> tuple[Hold, ...]:
+    def keep_spares(
+        self, pool: Pool, count: int, running_on: dict[str, None] | None = None
+    ) -> tuple[Hold, ...]:
         """Up to `count` places kept free: on hosts that the gang does not run on where there are
-        such, in the narrowest domain that it shares with one of those it runs on."""
+        such, in the narrowest domain that it shares with one of those it runs on. `running_on`:
+        those of a gang that runs already; then on no others."""
         if not count:
             return ()
         kept: list[Hold] = []
-        ours = dict.fromkeys(self.changed)
-        running = [self.candidates.rooms[name].order for name in ours]
+        ours = dict.fromkeys(self.changed if running_on is None else running_on)
+        rooms = self.candidates.rooms
+        running = [rooms[name].order for name in ours if name in rooms]
         for level in range(_HOST - 1, -1, -1):
             near = Pool(pool.inside)
             domains = {order[: level + 1]: order for order in running if order[level]}
@@ -175,7 +179,8 @@ class Choice:
             near.groups = {group: sorted(orders) for group, orders in near.groups.items()}
             kept += self._spares_in(near, count - len(kept), ours)
         kept += self._spares_in(pool, count - len(kept), ours)
-        kept += self._spares_in(pool, count - len(kept), {})
+        if running_on is None:
+            kept += self._spares_in(pool, count - len(kept), {})
         return tuple(kept)
 
     def _spares_in(self, pool: Pool, count: int, avoid: dict[str, None]) -> list[Hold]:
