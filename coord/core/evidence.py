@@ -103,6 +103,8 @@ def _health_checked(step: Step, event: HealthChecked) -> Rejection | None:
     if event.occasion == on_request and quarantine_course.tested(
         step, event.host, passed, health_text(seen)
     ):
+        if passed:  # What spoke against the host is forgotten by now, and this is not.
+            state.evidence.put(event.host, replace(evidence_of(state, event.host), health=(seen,)))
         return None
     if event.outcome in BAD_OUTCOMES:
         fleet.quarantine(step, event.host, health_text(seen), step.cause)
