@@ -154,7 +154,11 @@ class _Search:
             for key in ending.live:
                 if state.tasks[key].status != TaskStatus.UNKILLABLE:
                     self._soon.free_task(state.tasks[key])
-        self._counts = {name: room.kind.replicas(self._need) for name, room in self._soon.items()}
+        self._counts: dict[str, int] = {}
+        for kind, orders in self._soon.kinds.items():
+            count = kind.replicas(self._need)
+            for order in orders:
+                self._counts[order[-1]] = count
         self._count = sum(self._counts.values())
 
     # Who
