@@ -35,7 +35,8 @@ SETTINGS = Settings(policy=Policy(quarantine=QuarantineSettings(free_hosts=2)))
 
 
 def checked(host: str, outcome: HealthOutcome, occasion: CheckOccasion) -> HealthChecked:
-    return HealthChecked(host, 1, "gpu", outcome=outcome, occasion=occasion, exit_code=3)
+    code = 3 if outcome == HealthOutcome.FAILED else 0
+    return HealthChecked(host, 1, "gpu", outcome=outcome, occasion=occasion, exit_code=code)
 
 
 @pytest.fixture
