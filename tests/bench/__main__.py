@@ -14,7 +14,17 @@ from rich.table import Table
 
 from tests.bench.figures import Row, row
 
-PARTS = ("core", "writes", "failures", "memory", "simulation", "campaign", "explore", "growth")
+PARTS = (
+    "core",
+    "placement",
+    "writes",
+    "failures",
+    "memory",
+    "simulation",
+    "campaign",
+    "explore",
+    "growth",
+)
 LONG_PARTS = ("fleet",)
 
 

@@ -89,6 +89,7 @@ class Candidates:
         """Its domains: (number of the level, name)."""
         self.waits_for = ""
         """The role that has no place yet, where this one must be near it."""
+        self._grounds: dict[int, dict[str, Order]] = {}
         self.near_level = LEVELS.index(self.placing.near_level)
         if self.placing.near:
             self._find_anchors(state)
@@ -147,7 +148,7 @@ class Candidates:
     def pool(self) -> Pool:
         """Every host that could take one at least."""
         pool = Pool()
-        for kind, orders in self.rooms.kinds.items():
+        for kind, orders in self.rooms.enough_for(self.need):
             fit = self.weighing.of(kind)[0]
             if not fit:
                 continue
@@ -164,18 +165,30 @@ class Candidates:
     def grounds(self, level: int, inside: tuple[tuple[int, str], ...]) -> dict[str, int]:
         """Domains over which the role is spread, full or not, and how many of its other tasks each
         has: those with a host that takes work, has what the role needs, and keeps it not away."""
-        found: dict[str, int] = {}
+        if level not in self._grounds:
+            self._grounds[level] = self._look_for_grounds(level)
+        found = {
+            name: 0
+            for name, order in self._grounds[level].items()
+            if all(order[at] == wider for at, wider in inside)
+        }
+        for order in self.siblings:
+            if order[level] in found:
+                found[order[level]] += 1
+        return found
+
+    def _look_for_grounds(self, level: int) -> dict[str, Order]:
+        """Each with one of its hosts, which tells what it is inside of."""
+        found: dict[str, Order] = {}
         for kind, orders in self.rooms.kinds.items():
             if not self.could(kind):
                 continue
             for order in orders:
-                if order[level] and all(order[at] == name for at, name in inside):
+                name = order[level]
+                if name and name not in found:
                     room = self.rooms[order[-1]]
                     if not self._one_by_one or not self.objection(room, empty=True):
-                        found.setdefault(order[level], 0)
-        for order in self.siblings:
-            if order[level] in found:
-                found[order[level]] += 1
+                        found[name] = order
         return found
 
     def could(self, kind: Kind) -> bool:

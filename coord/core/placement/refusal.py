@@ -17,7 +17,9 @@ from coord.model.spec import Resources, RoleSpec
 def refusal(state: State, rooms: Rooms, gang: Gang, role: RoleSpec, smallest: int) -> Refusal:
     """Why `place` found too little: the first of device types, rails, devices, CPUs, memory that is
     short; then whom the gang must be near, apart from; then how it must stand."""
-    known = sum(1 for host in state.hosts.values() if host.status != "removed")
+    if rooms.known < 0:
+        rooms.known = sum(1 for host in state.hosts.values() if host.status != "removed")
+    known = rooms.known
     if not known:
         return Refusal(QueueReason.NO_HOSTS, "no host has registered")
     if not rooms:
@@ -56,15 +58,18 @@ def _shortage(
 
 
 def _unsuited(rooms: Rooms, need: Resources, known: int) -> Refusal | None:
-    typed = Resources(device_types=need.device_types)
-    if not rooms.replicas(typed):
-        types = " or ".join(need.device_types)
+    types = need.device_types
+    if types and not any(kind.device_type in types for kind in rooms.kinds):
+        wanted = " or ".join(types)
         return Refusal(
             QueueReason.DEVICE_TYPE,
             f"none of the {len(rooms)} of {known} hosts that take new work has devices of type "
-            f"{types}",
+            f"{wanted}",
         )
-    if not rooms.replicas(Resources(device_types=need.device_types, rails=need.rails)):
+    if not any(
+        kind.rails >= need.rails and (not types or kind.device_type in types)
+        for kind in rooms.kinds
+    ):
         most_rails = max(kind.rails for kind in rooms.kinds)
         return Refusal(
             QueueReason.RAILS,

@@ -11,13 +11,14 @@ from typing import NamedTuple
 
 from coord.model.entities import Gang, Hold, Host, Task
 from coord.model.ids import role_of_gang
-from coord.model.place import LEVELS, domain
+from coord.model.place import LEVELS, NOWHERE, domain
 from coord.model.spec import Placing, Resources
 
 WHOLE = 1_000
 """Thousandths of a device."""
 
 TREE = LEVELS[:-1]
+_NOWHERE = ("",) * len(TREE)
 
 Order = tuple[str, ...]
 """A host's domains from the widest inwards, then its name: the order along the topology."""
@@ -257,6 +258,8 @@ class Room:
 
 
 def order_of(host: Host) -> Order:
+    if host.place is NOWHERE:
+        return (*_NOWHERE, host.host)
     return (*(domain(host.place, host.host, level) for level in TREE), host.host)
 
 

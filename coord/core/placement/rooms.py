@@ -7,7 +7,7 @@ and not with hosts, of which there are many.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from coord.core.placement.fragmentation import Memory, Weighing
 from coord.core.placement.room import Kind, Order, Room
@@ -31,6 +31,10 @@ class Rooms(dict[str, Room]):
     ) -> None:
         super().__init__()
         self.kinds: dict[Kind, list[Order]] = {}
+        self._by_devices: dict[int, dict[Kind, None]] = {}
+        """Kinds by how many devices are free altogether."""
+        self.known = -1
+        """Hosts that are registered, whether they take work or not; -1: not counted yet."""
         self.guarded: dict[str, None] = {}
         """Hosts on which somebody keeps others away."""
         self.jobs: Mapping[str, Job] = jobs if jobs is not None else {}
@@ -39,14 +43,16 @@ class Rooms(dict[str, Room]):
             self[room.host.host] = room
             self.kinds.setdefault(room.kind, []).append(room.order)
             self._guard(room)
-        for orders in self.kinds.values():
+        for kind, orders in self.kinds.items():
             orders.sort()
+            self._by_devices.setdefault(kind.whole, {})[kind] = None
 
     def copy(self) -> Rooms:
         """Some to try something on."""
         copy = Rooms((), self.memory, self.jobs)
         copy.update(self)
         copy.kinds = {kind: list(orders) for kind, orders in self.kinds.items()}
+        copy._by_devices = {free: dict(kinds) for free, kinds in self._by_devices.items()}
         copy.guarded = dict(self.guarded)
         return copy
 
@@ -54,7 +60,12 @@ class Rooms(dict[str, Room]):
         """This is free on that host from now on."""
         self.leave(room.host.host)
         self[room.host.host] = room
-        insort(self.kinds.setdefault(room.kind, []), room.order)
+        kind = room.kind
+        if kind in self.kinds:
+            insort(self.kinds[kind], room.order)
+        else:
+            self.kinds[kind] = [room.order]
+            self._by_devices.setdefault(kind.whole, {})[kind] = None
         self._guard(room)
 
     def leave(self, host: str) -> None:
@@ -66,10 +77,12 @@ class Rooms(dict[str, Room]):
         del orders[bisect_left(orders, room.order)]
         if not orders:
             del self.kinds[room.kind]
+            del self._by_devices[room.kind.whole][room.kind]
         self.guarded.pop(host, None)
 
     def _guard(self, room: Room) -> None:
-        if any(taker.apart_from or taker.whole_hosts for taker in room.takers.values()):
+        takers = room.takers.values()
+        if takers and any(taker.apart_from or taker.whole_hosts for taker in takers):
             self.guarded[room.host.host] = None
 
     @property
@@ -77,9 +90,19 @@ class Rooms(dict[str, Room]):
         """Of which nobody has anything."""
         return sum(kind.whole * len(orders) for kind, orders in self.kinds.items())
 
+    def enough_for(self, need: Resources) -> Iterator[tuple[Kind, list[Order]]]:
+        """The kinds that have devices enough, and perhaps all else: in a full fleet, few."""
+        if not need.devices:
+            yield from self.kinds.items()
+            return
+        for free in sorted(self._by_devices):
+            if free >= need.devices:
+                for kind in self._by_devices[free]:
+                    yield kind, self.kinds[kind]
+
     def replicas(self, need: Resources) -> int:
         """How many fit on all hosts together, by what is free."""
-        return sum(kind.replicas(need) * len(orders) for kind, orders in self.kinds.items())
+        return sum(kind.replicas(need) * len(orders) for kind, orders in self.enough_for(need))
 
     def weighing(self, need: Resources, shapes: tuple[Shape, ...]) -> Weighing:
         return self.memory.of(need, shapes)
