@@ -147,8 +147,8 @@ def snapshot(session: Session) -> None:
 def allow_evictions(session: Session, reason: str) -> None:
     """Let silent hosts be declared lost.
 
-    For when so many are silent at once that none is. Do it when they are really gone, and not when
-    only the network is.
+    For when so many are silent at once that none is, in the fleet or in one failure domain. Do it
+    when they are really gone, and not when only the network is.
     """
     decided = session.ask(lambda client: client.allow_evictions(reason=reason))
     session.show(decided, lambda _: click.echo(f"allowed at index {decided.index}"))

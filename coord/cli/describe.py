@@ -337,6 +337,8 @@ def hosts_and_tasks(subject: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """An incident's subject as a host or as a task; as neither when it is a gang."""
     if "#" in subject:
         return (), (subject,)
+    if " " in subject:
+        return (), ()  # A failure domain, such as `switch leaf1`.
     return () if "/" in subject else (subject,), ()
 
 
