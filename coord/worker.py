@@ -20,16 +20,19 @@ from __future__ import annotations
 
 import atexit
 import os
-import socket
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import NamedTuple
+
+from coord.worker_link import Away, Link, Refused
 
 __all__ = [
-    "Checkpoint", "CheckpointNotRecorded", "checkpoint", "generation", "install_sigterm_flag",
-    "progress", "rank", "restore_path", "restore_shard", "should_stop", "world_size",
+    "Checkpoint", "CheckpointNotRecorded", "Weights", "WeightsNotRecorded", "checkpoint",
+    "generation", "install_sigterm_flag", "progress", "publish_weights", "rank", "restore_path",
+    "restore_shard", "should_stop", "weights", "weights_loaded", "world_size",
 ]  # fmt: skip
 
 PROGRESS_PERIOD_S = 0.02
@@ -43,12 +46,23 @@ AWAY_LIMIT_S = 8.0
 """After a failure the agent is left alone for so long: doubled with each, up to the limit."""
 FLUSH_S = 0.2
 """How long the end of the program may wait for the newest step to be told."""
-CHECKPOINT_S = 10.0
-"""How long recording one checkpoint may hold up training."""
+RECORDED_S = 10.0
+"""How long recording one checkpoint, or version of the weights, may hold up training."""
 
 
 class CheckpointNotRecorded(RuntimeError):
     """The coordinator did not record this checkpoint, or nobody knows. The file is written."""
+
+
+class WeightsNotRecorded(RuntimeError):
+    """The coordinator did not record what was said of these weights, or nobody knows."""
+
+
+class Weights(NamedTuple):
+    """A version of the job's weights, and where they are."""
+
+    version: int
+    uri: str
 
 
 class Checkpoint:
@@ -142,7 +156,7 @@ def checkpoint(
     *,
     directory: str | None = None,
     required: bool = False,
-    timeout_s: float = CHECKPOINT_S,
+    timeout_s: float = RECORDED_S,
 ) -> Iterator[Checkpoint]:
     """Save this rank's part of the checkpoint of `step`: write a file at `.path` within the block.
 
@@ -159,8 +173,9 @@ def checkpoint(
     name = f"step-{step:010d}-gen-{generation()}"
     saving = Checkpoint(step, os.path.join(os.path.abspath(root), name), _shard_name(rank()))
     os.makedirs(saving.directory, exist_ok=True)
-    report = _Recording(saving, required, timeout_s)
-    report.send({"type": "checkpoint_begun"})
+    report = _Recording(f"checkpoint of step {step}", CheckpointNotRecorded, required, timeout_s)
+    about = {"step": step, "path": saving.directory}
+    report.send({"type": "checkpoint_begun", **about})
     try:
         yield saving
         digest, size_bytes = _make_durable(saving)
@@ -168,9 +183,42 @@ def checkpoint(
         with suppress(FileNotFoundError):
             os.unlink(saving.path)
         raise
-    report.send(
-        {"type": "shard_saved", "shard": saving.shard, "digest": digest, "size_bytes": size_bytes}
+    shard = {"shard": saving.shard, "digest": digest, "size_bytes": size_bytes}
+    report.send({"type": "shard_saved", **about, **shard})
+
+
+# Weights, from who trains them to who works with them
+
+
+def weights() -> Weights | None:
+    """The newest that were published when this task was placed; None: nobody had published any.
+
+    A trainer goes on counting from there, also when it starts from a checkpoint before them.
+    """
+    version = _number("COORD_WEIGHTS_VERSION", 0)
+    return Weights(version, os.environ.get("COORD_WEIGHTS_URI", "")) if version > 0 else None
+
+
+def publish_weights(
+    version: int, uri: str, *, step: int, required: bool = False, timeout_s: float = RECORDED_S
+) -> None:
+    """Tell that the weights of `step` are whole and durable at `uri`, as this version.
+
+    Versions grow within the job, whoever publishes. What is refused, because this task has been
+    replaced or the version is not new, or is not recorded within `timeout_s`, stderr says; with
+    `required`, WeightsNotRecorded is raised.
+    """
+    report = _Recording(
+        f"version {version} of the weights", WeightsNotRecorded, required, timeout_s
     )
+    request = {"type": "weights_published", "version": version, "step": step, "uri": uri}
+    report.send(request)
+
+
+def weights_loaded(version: int, *, timeout_s: float = RECORDED_S) -> None:
+    """Tell that this task works with that version from now on. Never fails."""
+    report = _Recording(f"having version {version}", WeightsNotRecorded, False, timeout_s)
+    report.send({"type": "weights_loaded", "version": version})
 
 
 # Files
@@ -207,92 +255,6 @@ def _make_durable(saving: Checkpoint) -> tuple[str, int]:
 # The conversation with the agent
 
 
-class _Away(Exception):
-    """The agent cannot be reached, or does not answer in time."""
-
-
-class _Refused(Exception):
-    """The agent answered no; the message says why."""
-
-
-class _Link:
-    """One connection. Answers come in the order of the lines. Not for several threads at once."""
-
-    def __init__(self, path: str, task: str) -> None:
-        self._path = path
-        self._task = task
-        self._socket: socket.socket | None = None
-        self._received = b""
-        self.unanswered = 0
-
-    @property
-    def connected(self) -> bool:
-        return self._socket is not None
-
-    def connect(self, deadline: float) -> None:
-        """Raises _Away, _Refused (the agent knows no such running task)."""
-        link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        link.settimeout(max(deadline - time.monotonic(), 0.001))
-        try:
-            link.connect(self._path)
-        except OSError as error:
-            link.close()
-            raise _Away(f"no agent at {self._path}: {error}") from error
-        self._socket, self._received, self.unanswered = link, b"", 0
-        self.send({"type": "hello", "task": self._task}, deadline)
-        try:
-            self.receive(deadline)
-        except _Refused:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-        self._socket, self._received, self.unanswered = None, b"", 0
-
-    def send(self, request: dict[str, object], deadline: float | None) -> None:
-        """Without a deadline: now or never."""
-        import json
-
-        assert self._socket is not None
-        wait_s = 0.0 if deadline is None else max(deadline - time.monotonic(), 0.001)
-        self._socket.settimeout(wait_s)
-        try:
-            self._socket.sendall(json.dumps(request).encode() + b"\n")
-        except OSError as error:
-            # Half a line may be on its way, so this connection can carry nothing more.
-            self.close()
-            raise _Away(f"the agent takes nothing: {error}") from error
-        self.unanswered += 1
-
-    def receive(self, deadline: float | None) -> dict[str, object] | None:
-        """The next answer; without a deadline None, unless it is here. Raises _Refused for a no."""
-        import json
-
-        while b"\n" not in self._received:
-            assert self._socket is not None
-            wait_s = 0.0 if deadline is None else max(deadline - time.monotonic(), 0.001)
-            self._socket.settimeout(wait_s)
-            try:
-                data = self._socket.recv(65_536)
-            except BlockingIOError:
-                return None
-            except OSError as error:
-                self.close()
-                raise _Away(f"the agent does not answer: {error}") from error
-            if not data:
-                self.close()
-                raise _Away("the agent has gone")
-            self._received += data
-        line, _, self._received = self._received.partition(b"\n")
-        self.unanswered -= 1
-        answer: dict[str, object] = json.loads(line)
-        if not answer.get("ok"):
-            raise _Refused(str(answer.get("error", "refused")))
-        return answer
-
-
 class _Session:
     """This process's progress and its wish to know whether to stop.
 
@@ -302,7 +264,7 @@ class _Session:
     """
 
     def __init__(self, path: str, task: str) -> None:
-        self._link = _Link(path, task)
+        self._link = Link(path, task)
         self._wake = threading.Condition()
         self._newest: int | None = None
         """The newest step that no answer confirms."""
@@ -360,7 +322,7 @@ class _Session:
         try:
             busy = {"busy_us": self._busy_us} if self._busy_us else {}
             self._link.send({"type": "progress", "step": self._newest, **busy}, None)
-        except _Away:
+        except Away:
             self._lost()
             return
         self._unsent = False
@@ -370,7 +332,7 @@ class _Session:
     def _ask(self, now: float) -> None:
         try:
             self._link.send({"type": "should_stop"}, now + ANSWER_S)
-        except _Away:
+        except Away:
             self._lost()
             return
         self._take_answers(now + ANSWER_S)
@@ -380,10 +342,10 @@ class _Session:
         while self._link.connected and self._link.unanswered:
             try:
                 answer = self._link.receive(deadline)
-            except _Away:
+            except Away:
                 self._lost()
                 return
-            except _Refused as refused:
+            except Refused as refused:
                 _warn(str(refused))
                 continue
             if answer is None:
@@ -404,9 +366,9 @@ class _Session:
         try:
             self._link.connect(now + ANSWER_S)
             self._heard({})
-        except _Away:
+        except Away:
             self._lost()
-        except _Refused as refused:
+        except Refused as refused:
             _warn(str(refused))
             self._lost()
         return self._link.connected
@@ -420,27 +382,28 @@ class _Session:
 
 
 class _Recording:
-    """The reports of one checkpoint. `timeout_s` counts only while they hold up training."""
+    """What the coordinator is to record. `timeout_s` counts only while it holds up training."""
 
-    def __init__(self, saving: Checkpoint, required: bool, timeout_s: float) -> None:
-        self._saving = saving
+    def __init__(
+        self, what: str, error: type[RuntimeError], required: bool, timeout_s: float
+    ) -> None:
+        self._what = what
+        self._error = error
         self._required = required
         self._left_s = timeout_s
         self._path, self._task = _address()
 
     def send(self, request: dict[str, object]) -> None:
-        """Wait until this is recorded. Raises CheckpointNotRecorded if that is asked for."""
+        """Wait until this is recorded. Raises the error if that is asked for."""
         if not self._path or not self._task:
             return
-        saving = self._saving
-        request = {**request, "step": saving.step, "path": saving.directory}
         begun = time.monotonic()
         try:
             self._exchange(request, begun + self._left_s)
-        except (_Away, _Refused) as error:
-            message = f"checkpoint of step {saving.step} is not recorded: {error}"
+        except (Away, Refused) as error:
+            message = f"{self._what} is not recorded: {error}"
             if self._required:
-                raise CheckpointNotRecorded(message) from error
+                raise self._error(message) from error
             _warn(message)
         finally:
             self._left_s = max(self._left_s - (time.monotonic() - begun), 0.0)
@@ -448,13 +411,13 @@ class _Recording:
     def _exchange(self, request: dict[str, object], deadline: float) -> None:
         """Say it on a connection of its own, again if the agent went away: it counts once."""
         while True:
-            link = _Link(self._path, self._task)
+            link = Link(self._path, self._task)
             try:
                 link.connect(min(deadline, time.monotonic() + ANSWER_S))
                 link.send(request, deadline)
                 link.receive(deadline)
                 return
-            except _Away:
+            except Away:
                 # An agent being replaced is back within moments.
                 if time.monotonic() + AWAY_S >= deadline:
                     raise

@@ -6,6 +6,8 @@ The first line of a connection is `{"type":"hello","task":KEY}`; KEY is COORD_TA
     {"type":"should_stop"}                             -> {"ok":true,"stop":false}
     {"type":"checkpoint_begun","step":N,"path":DIR}    -> {"ok":true}  once recorded
     {"type":"shard_saved","step":N,"path":DIR,"shard":FILE,"digest":HEX,"size_bytes":N}
+    {"type":"weights_published","version":N,"step":N,"uri":TEXT}
+    {"type":"weights_loaded","version":N}
 
 Whatever cannot be done is answered with `{"ok":false,"error":TEXT}`, and the connection stays. Only
 a line over LINE_LIMIT_BYTES ends it, since nobody can say where the next one begins. Answers come
@@ -73,7 +75,19 @@ class ShardSaved(Line, frozen=True, tag="shard_saved"):
     size_bytes: int = 0
 
 
-Request = Hello | Progress | ShouldStop | CheckpointBegun | ShardSaved
+class WeightsPublished(Line, frozen=True, tag="weights_published"):
+    version: int
+    step: int
+    uri: str
+
+
+class WeightsLoaded(Line, frozen=True, tag="weights_loaded"):
+    version: int
+
+
+Recorded = CheckpointBegun | ShardSaved | WeightsPublished | WeightsLoaded
+"""What is answered once the coordinator has recorded it."""
+Request = Hello | Progress | ShouldStop | Recorded
 _DECODER: msgspec.json.Decoder[Request] = msgspec.json.Decoder(Request)
 
 
@@ -96,7 +110,7 @@ class WorkerDesk(Protocol):
     def should_stop(self, task: str) -> bool:
         """Raises Refusal."""
 
-    async def checkpoint(self, task: str, line: CheckpointBegun | ShardSaved) -> None:
+    async def record(self, task: str, line: Recorded) -> None:
         """Returns once the coordinator has recorded it. Raises Refusal."""
 
 
@@ -247,7 +261,7 @@ class _Connection(asyncio.Protocol):
         while self._waiting and self._answering is None:
             self._take(self._waiting.popleft())
 
-    def _answer_now(self, line: bytes) -> CheckpointBegun | ShardSaved | None:
+    def _answer_now(self, line: bytes) -> Recorded | None:
         """Answer the line, or return it as a request whose answer takes time."""
         try:
             request = _decode(line)
@@ -267,9 +281,9 @@ class _Connection(asyncio.Protocol):
             self._answer(Answer(False, error=str(refusal)))
         return None
 
-    async def _answer_later(self, request: CheckpointBegun | ShardSaved) -> None:
+    async def _answer_later(self, request: Recorded) -> None:
         try:
-            await self._desk.checkpoint(self.task, request)
+            await self._desk.record(self.task, request)
         except Refusal as refusal:
             self._answer(Answer(False, error=str(refusal)))
         else:
@@ -287,8 +301,16 @@ def _decode(line: bytes) -> Request:
         raise Refusal(f"not understood: {error}") from None
     if isinstance(request, Hello | ShouldStop):
         return request
+    if isinstance(request, WeightsPublished | WeightsLoaded):
+        if not 1 <= request.version <= STEP_LIMIT:
+            raise Refusal(f"version is {request.version}; it must be 1 to {STEP_LIMIT}")
+        if isinstance(request, WeightsLoaded):
+            return request
+        _check_length("uri", request.uri)
     if not 0 <= request.step <= STEP_LIMIT:
         raise Refusal(f"step is {request.step}; it must be 0 to {STEP_LIMIT}")
+    if isinstance(request, WeightsPublished):
+        return request
     if isinstance(request, Progress):
         if not 0 <= request.busy_us <= STEP_LIMIT:
             raise Refusal(f"busy_us is {request.busy_us}; it must be 0 to {STEP_LIMIT}")

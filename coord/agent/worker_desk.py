@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 
 from coord.agent.records import Phase, TaskRecord
 from coord.agent.reporting import Reporter
-from coord.agent.socket import CheckpointBegun, Refusal, ShardSaved
+from coord.agent.socket import CheckpointBegun, Recorded, Refusal, ShardSaved, WeightsPublished
 from coord.client.errors import CoordError, Rejected
 from coord.model import events
 from coord.model.rejections import Rejection
 
 DECISION_S = 10.0
-"""How long a worker waits for the coordinator to record its checkpoint."""
+"""How long a worker waits for the coordinator to record what it says."""
 OUTAGE_DECISION_S = 1.0
 """The same while nothing is heard of the coordinator: training need not stand still for that long
 at each checkpoint. The report goes out all the same once somebody takes it."""
@@ -44,16 +44,11 @@ class Desk:
         self._check_running(task)
         return self._is_ending(task)
 
-    async def checkpoint(self, task: str, line: CheckpointBegun | ShardSaved) -> None:
+    async def record(self, task: str, line: Recorded) -> None:
         self._check_running(task)
 
         def event(incarnation: int) -> events.AnyEvent:
-            if isinstance(line, ShardSaved):
-                return events.ShardSaved(
-                    self._host, incarnation, task, line.step, line.path, line.shard, line.digest,
-                    line.size_bytes,
-                )  # fmt: skip
-            return events.CheckpointBegun(self._host, incarnation, task, line.step, line.path)
+            return _event(line, self._host, incarnation, task)
 
         patience_s = OUTAGE_DECISION_S if self._is_outage() else DECISION_S
         try:
@@ -63,7 +58,8 @@ class Desk:
                 f"the coordinator decided nothing within {patience_s:g} s; it may still be recorded"
             ) from None
         except Rejected as error:
-            # Every rank says that the checkpoint has begun; the first was enough.
+            # Every rank says that the checkpoint has begun; the first was enough. The same of what
+            # was said again, because the agent had gone before it answered.
             if error.rejection != Rejection.NOTHING_TO_DO:
                 raise Refusal(str(error)) from None
         except CoordError as error:
@@ -78,6 +74,18 @@ class Desk:
         if newer:
             raise Refusal(f"{task} is not running here; {max(newer, key=_generation)} is")
         raise Refusal(f"{task} is not running on host {self._host}")
+
+
+def _event(line: Recorded, host: str, incarnation: int, task: str) -> events.AnyEvent:
+    if isinstance(line, ShardSaved):
+        return events.ShardSaved(
+            host, incarnation, task, line.step, line.path, line.shard, line.digest, line.size_bytes
+        )
+    if isinstance(line, CheckpointBegun):
+        return events.CheckpointBegun(host, incarnation, task, line.step, line.path)
+    if isinstance(line, WeightsPublished):
+        return events.WeightsPublished(host, incarnation, task, line.version, line.step, line.uri)
+    return events.WeightsLoaded(host, incarnation, task, line.version)
 
 
 def _generation(task: str) -> int:

@@ -31,7 +31,7 @@ def _published(step: Step, event: WeightsPublished) -> Rejection | None:
         return found
     task, gang = found
     if task.status not in WORKING:
-        return Rejection.NOTHING_TO_DO
+        return Rejection.TASK_STOPPING
     state = step.state
     known = state.weights.get(task.job)
     if known is not None and event.version <= known.version:
@@ -77,7 +77,9 @@ def _loaded(step: Step, event: WeightsLoaded) -> Rejection | None:
     known = step.state.weights.get(task.job)
     if known is None or event.version > known.version:
         return Rejection.UNKNOWN_WEIGHTS
-    if task.status not in WORKING or event.version == task.weights:
+    if task.status not in WORKING:
+        return Rejection.TASK_STOPPING
+    if event.version == task.weights:
         return Rejection.NOTHING_TO_DO
     if event.version < task.weights:
         return Rejection.VERSION_WENT_BACK

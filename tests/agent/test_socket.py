@@ -16,7 +16,14 @@ import pytest
 from coord.agent.daemon import Daemon
 from coord.agent.records import Phase
 from coord.client.inbox import Superseded
-from coord.model.events import CheckpointBegun, ProgressReported, ShardSaved, TaskExited
+from coord.model.events import (
+    CheckpointBegun,
+    ProgressReported,
+    ShardSaved,
+    TaskExited,
+    WeightsLoaded,
+    WeightsPublished,
+)
 from coord.model.rejections import Rejection
 from tests.agent.support import (
     HOST,
@@ -176,6 +183,26 @@ async def test_a_checkpoint_is_answered_once_decided(tmp_path: Path) -> None:
         answer = await worker.say(type="checkpoint_begun", step=4, path="/c/4")
         assert not answer["ok"]
         assert "step_went_back" in answer["error"]
+
+
+async def test_weights_are_answered_once_decided(tmp_path: Path) -> None:
+    """Published and loaded versions reach the coordinator; its refusal reaches the worker."""
+    published = {"type": "weights_published", "version": 2, "step": 5, "uri": "file:/w/2"}
+    async with with_a_task(tmp_path) as (channel, daemon), connected(daemon, key()) as worker:
+        assert await worker.say(**published) == {"ok": True}
+        assert await worker.say(type="weights_loaded", version=2) == {"ok": True}
+        assert channel.one(WeightsPublished, key()) == WeightsPublished(
+            HOST, 1, key(), 2, 5, "file:/w/2"
+        )
+        assert channel.one(WeightsLoaded, key()) == WeightsLoaded(HOST, 1, key(), 2)
+        channel.judge = lambda event: Rejection.STALE_GENERATION
+        answer = await worker.say(**published)
+        assert not answer["ok"]
+        assert "stale_generation" in answer["error"]
+        for wrong in ({"version": 0}, {"step": -1}, {"uri": ""}, {"version": "2"}):
+            answer = await worker.say(**{**published, **wrong})
+            assert not answer["ok"]
+            assert next(iter(wrong)) in answer["error"]
 
 
 async def test_an_outage_holds_no_checkpoint_up_for_long(tmp_path: Path) -> None:

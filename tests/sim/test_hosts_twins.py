@@ -20,7 +20,7 @@ from coord.agent.exits import ExitNotes, Note
 from coord.agent.ports import ExitStatus, LaunchError, LaunchSpec
 from coord.agent.proctable import AGENT_MARK
 from coord.agent.records import Process
-from coord.agent.socket import Answer, CheckpointBegun, Progress, Refusal, ShardSaved
+from coord.agent.socket import Answer, CheckpointBegun, Progress, Recorded, Refusal
 from tests.sim.small_fleet import SmallFleet
 
 TASK = "job/role/0#1"
@@ -208,7 +208,7 @@ class FakeDesk:
     def should_stop(self, task: str) -> bool:
         return False
 
-    async def checkpoint(self, task: str, line: CheckpointBegun | ShardSaved) -> None:
+    async def record(self, task: str, line: Recorded) -> None:
         self.heard.append(line.step)
         try:
             await self.recorded.wait()

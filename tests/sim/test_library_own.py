@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from coord_sim import AgentContext, Scenario, Violation, Worker, job, world
 
-from coord.agent.socket import CheckpointBegun, ShardSaved
+from coord.agent.socket import Recorded, ShardSaved
 from coord.client.agent import Agent
 from coord.client.inbox import Superseded
 from coord.model.decisions import CheckpointCommitted, TasksPlaced
@@ -184,7 +184,7 @@ class Desk:
     def should_stop(self, task: str) -> bool:
         return False
 
-    async def checkpoint(self, task: str, line: CheckpointBegun | ShardSaved) -> None:
+    async def record(self, task: str, line: Recorded) -> None:
         here = (self.host, self.agent.incarnation, task, line.step, line.path)
         if isinstance(line, ShardSaved):
             event = ShardSavedEvent(*here, line.shard, line.digest, line.size_bytes)

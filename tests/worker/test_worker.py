@@ -340,6 +340,40 @@ def test_a_refused_checkpoint_is_said_and_training_goes_on(
     assert "CheckpointNotRecorded: checkpoint of step 20 is not recorded" in strict.stderr
 
 
+PUBLISH = "worker.publish_weights(3, 'file:/w/3', step=20{more})\nprint('after')"
+
+
+def test_weights_are_told_with_their_version(agent: StubAgent) -> None:
+    """Who trains says where they are, who works with them which ones it has."""
+    both = "worker.publish_weights(3, 'file:/w/3', step=20)\nworker.weights_loaded(3)"
+    done = run(both, **inside(agent))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert agent.lines == [
+        {"type": "weights_published", "version": 3, "step": 20, "uri": "file:/w/3"},
+        {"type": "weights_loaded", "version": 3},
+    ]
+
+
+def test_refused_weights_are_said_and_training_goes_on(agent: StubAgent) -> None:
+    """By default on stderr; as an exception only where asked for."""
+    agent.answer = lambda line: {"ok": line["type"] == "hello", "error": "version_went_back"}
+    done = run(PUBLISH.format(more=""), **inside(agent))
+    assert (done.returncode, done.stdout) == (0, "after\n")
+    said = "coord.worker: version 3 of the weights is not recorded: version_went_back\n"
+    assert done.stderr == said
+    strict = run(PUBLISH.format(more=", required=True"), **inside(agent))
+    assert strict.returncode == 1
+    assert "WeightsNotRecorded: version 3 of the weights is not recorded" in strict.stderr
+
+
+def test_the_newest_weights_are_in_the_environment() -> None:
+    """None where nobody had published any, and outside an agent."""
+    code = "print(worker.weights())"
+    assert run(code).stdout == "None\n"
+    known = run(code, COORD_WEIGHTS_VERSION="7", COORD_WEIGHTS_URI="file:/w/7")
+    assert known.stdout == "Weights(version=7, uri='file:/w/7')\n"
+
+
 def test_without_an_agent_a_checkpoint_gives_up_in_time(tmp_path: Path) -> None:
     """The agent's socket is there no more: the file is written, the wait is bounded."""
     env = {"COORD_SOCKET": str(tmp_path / "no.sock"), "COORD_TASK": "job/role/0#2"}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 AWAY_S = 0.25
 RECORDING_S = 10.0
-"""How long the recording of a checkpoint may hold a rank up, as `coord.worker.CHECKPOINT_S`."""
+"""How long the recording of a checkpoint may hold a rank up, as `coord.worker.RECORDED_S`."""
 
 
 class SimRank:

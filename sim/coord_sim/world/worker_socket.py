@@ -8,17 +8,16 @@ from pathlib import Path
 
 from coord.agent.socket import (
     Answer,
-    CheckpointBegun,
     Progress,
+    Recorded,
     Refusal,
-    ShardSaved,
     ShouldStop,
     Spawn,
     WorkerDesk,
 )
 from coord_sim.kernel import SimProcess
 
-Line = Progress | ShouldStop | CheckpointBegun | ShardSaved
+Line = Progress | ShouldStop | Recorded
 
 
 class Away(Exception):
@@ -81,7 +80,7 @@ class SimWorkerSocket:
         desk, spawn = self._desk, self._spawn
         if desk is None or spawn is None:
             return
-        if isinstance(line, CheckpointBegun | ShardSaved):
+        if isinstance(line, Recorded):
             answering = spawn(self._answer_later(desk, task, line, answer))
             self._answering[answering] = task
             answering.add_done_callback(lambda done: self._answering.pop(done, None))
@@ -99,11 +98,11 @@ class SimWorkerSocket:
         self,
         desk: WorkerDesk,
         task: str,
-        line: CheckpointBegun | ShardSaved,
+        line: Recorded,
         answer: asyncio.Future[Answer],
     ) -> None:
         try:
-            await desk.checkpoint(task, line)
+            await desk.record(task, line)
         except Refusal as refusal:
             self._answer(answer, Answer(False, error=str(refusal)))
         else:
