@@ -125,6 +125,7 @@ async def add_note(request: web.Request) -> web.Response:
 @routes.get("/v1/incidents")
 async def list_incidents(request: web.Request) -> web.Response:
     await fresh(request)
-    incidents = request.app[NODE].state.incidents.values()
-    ordered = sorted(incidents, key=lambda incident: incident.incident)
-    return answer(request, {"incidents": ordered})
+    state = request.app[NODE].state
+    ordered = sorted(state.incidents.values(), key=lambda incident: incident.incident)
+    totals = [state.incident_totals[cause] for cause in sorted(state.incident_totals)]
+    return answer(request, {"incidents": ordered, "totals": totals})

@@ -39,6 +39,7 @@ INCIDENT_COLUMNS = (
     Column("START", right=True),
     Column("RESUME", right=True),
     Column("STEPS LOST", right=True),
+    Column("DEVICE TIME", right=True),
     Column("ABOUT"),
 )
 
@@ -191,6 +192,7 @@ def incident_row(incident: Incident) -> tuple[str, ...]:
         f"{incident.gang}#{incident.generation}",
         *(phase_text(duration) for _, duration in phases_of(incident)),
         "-" if incident.closed_ms < 0 else str(incident.lost_steps),
+        age_text(incident.cost.lost.total_ms) if incident.cost.device_millis else "-",
         f"{incident.cause}, {incident.subject}{detail}",
     )
 

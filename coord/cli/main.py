@@ -19,12 +19,16 @@ COMMANDS: dict[str, Lazy] = {
     "job": Lazy("coord.cli.jobs:job", "Submit, look at, resize and cancel jobs; read their logs."),
     "host": Lazy("coord.cli.hosts:host", "Look at hosts; drain, quarantine and remove them."),
     "maintenance": Lazy("coord.cli.maintenance:maintenance", "Take hosts of a domain out in turn."),
-    "queue": Lazy("coord.cli.queue:queue", "Look at queues and what they use; set and remove them."),
+    "queue": Lazy(
+        "coord.cli.queue:queue", "Look at queues and what they use; set and remove them."
+    ),
     "topology": Lazy("coord.cli.topology:topology", "Import where hosts stand; show the tree."),
     "events": Lazy("coord.cli.events:events", "What happened, and what was decided."),
     "note": Lazy("coord.cli.events:note", "Write something down in the log."),
     "cluster": Lazy("coord.cli.cluster:cluster", "Look at the servers; add, remove, hand over."),
-    "incident": Lazy("coord.cli.incident:incident", "List incidents; export the log for replay."),
+    "incident": Lazy(
+        "coord.cli.incident:incident", "What went wrong and its cost; export the log."
+    ),
     "diagnose": Lazy("coord.cli.diagnose:diagnose", "Read what failed ranks left behind."),
     "replay": Lazy("coord.cli.replay:replay", "Replay an incident file; no server needed."),
     "sim": Lazy("coord_sim.cli:sim", "Simulate: run clusters, take incidents apart, model fleets."),

@@ -72,7 +72,8 @@ def _line_text(line: Line, colour: bool, wall: bool, width: int) -> str:
     is_event = line.kind == "event"
     time = ""
     if is_event:
-        time = time_of_day_text(line.wall_ms) if wall else f"+{clock_text(line.at_ms)}"
+        log_time = f"{'' if line.at_ms < 0 else '+'}{clock_text(line.at_ms)}"
+        time = time_of_day_text(line.wall_ms) if wall else log_time
     name = line.what if is_event else f"  {line.what}"
     told = [Piece(" " + "  ".join(word for word in (line.subject, line.text) if word))]
     if line.rejection:

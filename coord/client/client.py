@@ -35,6 +35,7 @@ from coord.client.views import (
 from coord.client.watch import watch_events
 from coord.client.writer import Writer
 from coord.model.channel import Hello
+from coord.model.cost import IncidentTotal
 from coord.model.entry import Recorded
 from coord.model.events import (
     AnyEvent,
@@ -309,6 +310,11 @@ class Client:
         """What went wrong and what it cost, oldest first."""
         listed = await self._get("/v1/incidents", IncidentList, stale)
         return [replace(view, applied_index=listed.applied_index) for view in listed.incidents]
+
+    async def incident_totals(self, *, stale: bool = False) -> list[IncidentTotal]:
+        """What all incidents cost that were ever closed, by cause; forgotten ones too. Empty while
+        the cluster goes by logic version 1."""
+        return list((await self._get("/v1/incidents", IncidentList, stale)).totals)
 
     async def cluster(self, *, stale: bool = False) -> ClusterView:
         """The servers, who leads, how far the log is."""

@@ -23,6 +23,7 @@ from coord.client.views import (
     QueueView,
     TopologyView,
 )
+from coord.model.cost import IncidentTotal
 from coord.model.entry import Recorded
 from coord.model.events import AnyEvent, CollectiveTimedOut
 from coord.model.place import Located, Switch
@@ -249,6 +250,10 @@ class SyncClient:
     def incidents(self, *, stale: bool = False) -> list[IncidentView]:
         """See Client.incidents."""
         return self._run(self._client.incidents(stale=stale))
+
+    def incident_totals(self, *, stale: bool = False) -> list[IncidentTotal]:
+        """See Client.incident_totals."""
+        return self._run(self._client.incident_totals(stale=stale))
 
     def cluster(self, *, stale: bool = False) -> ClusterView:
         """See Client.cluster."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from coord.model.care import Maintenance, Quarantine
+from coord.model.cost import IncidentTotal
 from coord.model.entities import (
     Checkpoint,
     DrainState,
@@ -227,6 +228,7 @@ class HostList(msgspec.Struct, frozen=True):
 
 class IncidentList(msgspec.Struct, frozen=True):
     incidents: tuple[IncidentView, ...]
+    totals: tuple[IncidentTotal, ...] = ()
     applied_index: int = 0
 
 

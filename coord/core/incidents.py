@@ -36,6 +36,7 @@ def open_incident(
 ) -> tuple[Gang, str]:
     """(the gang with its incident, the decision's id). One still open is closed as not resolved."""
     state = step.state
+    follows = gang.incident
     if gang.incident:
         gang = close_incident(step, gang, resolved=False)
     state.meta.incidents += 1
@@ -64,6 +65,7 @@ def open_incident(
             began_ms=gang.began_ms or -1,
             begun_step=max(gang.restore_step, 0),
             device_millis=_devices(state, gang),
+            follows=follows,
         )
         _forget_oldest(state)
     state.incidents.put(str(number), incident)
@@ -221,7 +223,9 @@ def _cost_of(incident: Incident) -> IncidentCost:
         incident.started_ms,
         incident.closed_ms,
     )
-    at_ms, phases_ms = incident.last_sign_ms, []
+    # What passed before it opened is charged to the one that it followed on, if any.
+    at_ms = incident.opened_ms if incident.follows else incident.last_sign_ms
+    phases_ms = []
     for reached_ms in ends:
         end_ms = reached_ms if reached_ms >= 0 else incident.closed_ms
         phases_ms.append(max(end_ms - at_ms, 0))

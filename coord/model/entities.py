@@ -464,6 +464,8 @@ class Incident(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of those, kept for the gang when its last task was gone."""
     with_millis: int = 0
     """Of gangs that stopped with it."""
+    follows: int = 0
+    """The incident that was still open when this one began; 0: none."""
     idle_ms: int = 0
     """How long those that were kept for it waited."""
     cost: IncidentCost = NO_COST

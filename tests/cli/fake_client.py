@@ -30,6 +30,7 @@ from coord.client.views import (
 from coord.core.machine import apply
 from coord.core.placement import explain_job
 from coord.core.state import State, new_state
+from coord.model.cost import IncidentTotal
 from coord.model.entry import Entry, Origin, Recorded
 from coord.model.events import (
     AnyEvent,
@@ -211,6 +212,9 @@ class FakeClient:
 
     async def incidents(self) -> list[IncidentView]:
         return [IncidentView(**asdict(found)) for found in self.state.incidents.values()]
+
+    async def incident_totals(self) -> list[IncidentTotal]:
+        return [self.state.incident_totals[key] for key in sorted(self.state.incident_totals)]
 
     async def cluster(self, *, stale: bool = False) -> ClusterView:
         meta = self.state.meta
