@@ -40,6 +40,8 @@ from coord.model.entities import (
 
 KEPT = 512
 """Incidents remembered, the newest ones."""
+WEIGHED = 128
+"""Of these, the newest that a host had a part in are weighed: exact chances take time."""
 OF_ONE_RANK = 2
 JOBS_LEAST = 2
 QUARANTINE = 2
@@ -132,12 +134,12 @@ def case_against(state: State, name: str) -> tuple[Case, int]:
     known = state.evidence.get(name) or HostEvidence(name)
     rows = [row for row in _counted(state) if row.incident > known.clean_since and row.host]
     looked_at = len(dict.fromkeys(host for row in rows for host in row.hosts))
-    shared = [row for row in rows if len(row.hosts) > 1 and name in row.hosts]
+    shared = [row for row in rows if len(row.hosts) > 1 and name in row.hosts][-WEIGHED:]
     first = tuple(row for row in shared if row.host == name)
     if first:
         tosses = [(_share(row, name), sum(row.tasks)) for row in shared]
         return Case(first, len(shared), at_least(len(first), tosses)), looked_at
-    machine = [row for row in rows if row.cause == FailureCause.INFRASTRUCTURE]
+    machine = [row for row in rows if row.cause == FailureCause.INFRASTRUCTURE][-WEIGHED:]
     first = tuple(row for row in machine if row.host == name)
     own, all_ms = _worked(known, state), sum(_worked(one, state) for one in _all_of(state))
     if not first or not own or all_ms == own:
