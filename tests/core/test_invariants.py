@@ -57,6 +57,11 @@ def _two_owners(state: State) -> None:
     _change(state, "tasks", "d/t/1#1", devices=(0,))
 
 
+def _shared_too_much(state: State) -> None:
+    _change(state, "tasks", "d/t/0#1", device_millis=600)
+    _change(state, "tasks", "d/t/1#1", host="h1", devices=(0,), device_millis=500)
+
+
 def _held_and_taken(state: State) -> None:
     hold = Hold("h1", True, (0,))
     _change(state, "gangs", "w/t", holds=(hold,))
@@ -291,6 +296,7 @@ SPOILT: dict[str, tuple[tuple[Spoil, str], ...]] = {
     "no device serves two tasks or is kept for one while another has it": (
         (_two_owners, "device 0 of h1 is taken 2 times"),
         (_held_and_taken, "device 0 of h1 is taken 2 times"),
+        (_shared_too_much, "device 0 of h1 is taken 2 times, 1100 thousandths of it"),
     ),
     "a host that never registered anew is not given more than it has": (
         (_too_much, "h1: 1300 of 1000 and 0 of 100"),
