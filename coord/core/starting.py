@@ -20,35 +20,13 @@ def start(step: Step, gang: Gang, plan: Plan) -> None:
     """A place was found: the next generation begins there."""
     state = step.state
     job = state.jobs[gang.job]
-    need = role_of(step, gang).resources
     generation = job.generation + 1
     state.put_job(replace(job, generation=generation, status=_status(job.status)))
     drop_unfinished(step, gang)
     saved = state.newest_checkpoint(gang.key)
     weights = state.weights.get(gang.job)
-    keys, tasks = [], []
-    for at, spot in enumerate(plan.places):
-        index = at if gang.index < 0 else gang.index
-        key = task_key(gang.job, gang.role, index, generation)
-        keys.append(key)
-        task = Task(
-            key=key,
-            job=gang.job,
-            role=gang.role,
-            index=index,
-            generation=generation,
-            gang=gang.key,
-            host=spot.host,
-            status=TaskStatus.PLACED,
-            placed_ms=step.now_ms,
-            devices=spot.devices,
-            cpu_millis=need.cpu_millis,
-            memory_mib=need.memory_mib,
-            device_millis=need.device_millis,
-        )
-        tasks.append(task)
-        launch_timeout_ms = state.meta.settings.launch_timeout_ms
-        state.timers.arm("task", key, step.now_ms + launch_timeout_ms)
+    tasks = _tasks(step, gang, plan, generation)
+    keys = [task.key for task in tasks]
     fleet.take(step, tasks)
     causes = (step.cause, gang.cause) if gang.cause != step.cause else (step.cause,)
     placements = tuple(
@@ -93,6 +71,34 @@ def start(step: Step, gang: Gang, plan: Plan) -> None:
     )
     incident_placed(step, gang)
     state.put_gang(gang)
+
+
+def _tasks(step: Step, gang: Gang, plan: Plan, generation: int) -> list[Task]:
+    """One for each place, by index; each must have started in time."""
+    need = role_of(step, gang).resources
+    tasks = []
+    for at, spot in enumerate(plan.places):
+        index = at if gang.index < 0 else gang.index
+        key = task_key(gang.job, gang.role, index, generation)
+        task = Task(
+            key=key,
+            job=gang.job,
+            role=gang.role,
+            index=index,
+            generation=generation,
+            gang=gang.key,
+            host=spot.host,
+            status=TaskStatus.PLACED,
+            placed_ms=step.now_ms,
+            devices=spot.devices,
+            cpu_millis=need.cpu_millis,
+            memory_mib=need.memory_mib,
+            device_millis=need.device_millis,
+        )
+        tasks.append(task)
+        launch_timeout_ms = step.state.meta.settings.launch_timeout_ms
+        step.state.timers.arm("task", key, step.now_ms + launch_timeout_ms)
+    return tasks
 
 
 def _rendezvous_port(step: Step, name: str) -> int:

@@ -29,14 +29,16 @@ MINUTE_MS = 60_000
 
 
 def arrival(
-    name: str, at_ms: int, runs_ms: int, replicas: int, devices: int, **spec: object
+    name: str,
+    at_ms: int,
+    runs_ms: int,
+    replicas: int,
+    devices: int,
+    cpu_millis: int = 0,
+    **spec: object,
 ) -> Arrival:
-    role = RoleSpec(
-        "t",
-        ("x",),
-        replicas=replicas,
-        resources=Resources(devices=devices, cpu_millis=int(spec.pop("cpu_millis", 0))),  # type: ignore[call-overload]
-    )
+    need = Resources(devices=devices, cpu_millis=cpu_millis)
+    role = RoleSpec("t", ("x",), replicas=replicas, resources=need)
     job = JobSpec(name, (role,), **spec)  # type: ignore[arg-type]
     return Arrival(at_ms, job, runs_ms, replicas * devices)
 
