@@ -357,3 +357,35 @@ def _claims(state: State) -> Iterator[str]:
         active = gang.phase in (GangPhase.STARTING, GangPhase.RUNNING)
         if gang.claim and active and gang.claim != gang.size:
             yield f"{key} claims {gang.claim} of {gang.size}"
+
+
+@invariant("no more spares are kept for a gang than its role has")
+def _spares(state: State) -> Iterator[str]:
+    for name, gang in sorted(state.gangs.items()):
+        role = state.jobs[gang.job].spec.role(gang.role) if gang.job in state.jobs else None
+        kept = sum(hold.spare for hold in gang.holds)
+        if role is not None and kept > role.spares:
+            yield f"{name} keeps {kept} of {role.spares}"
+
+
+@invariant("nobody works with weights that were not published")
+def _weights(state: State) -> Iterator[str]:
+    for key, task in sorted(state.tasks.items()):
+        known = state.weights.get(task.job)
+        if (
+            task.weights
+            and task.job in state.jobs
+            and (known is None or task.weights > known.version)
+        ):
+            yield f"{key} works with {task.weights} of {known.version if known else 'none'}"
+
+
+@invariant("of gangs that restart together none runs before all have stopped")
+def _together(state: State) -> Iterator[str]:
+    for name, gang in sorted(state.gangs.items()):
+        stopping = gang.phase == GangPhase.STOPPING and bool(gang.together)
+        listed = name in state.recovering.leaving.get(gang.together, {})
+        if stopping != listed:
+            yield f"{name} is {gang.phase} with {gang.together}, listed {listed}"
+        if gang.together and gang.phase in (GangPhase.STARTING, GangPhase.RUNNING):
+            yield f"{name} is {gang.phase} and waits for those of incident {gang.together}"

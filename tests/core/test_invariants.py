@@ -291,6 +291,22 @@ def _charged_and_ended(state: State) -> None:
     state.put_gang(replace(state.gangs["w/t"], claim=9, phase=GangPhase.STOPPED))
 
 
+def _more_spares_than_asked(state: State) -> None:
+    _change(state, "gangs", "d/t", holds=(*state.gangs["d/t"].holds, Hold("h1", True)))
+
+
+def _works_with_nothing(state: State) -> None:
+    _change(state, "tasks", "d/t/0#1", weights=2)
+
+
+def _stops_with_others_unseen(state: State) -> None:
+    _change(state, "gangs", "d/t", phase=GangPhase.STOPPING, together=1)
+
+
+def _starts_too_early(state: State) -> None:
+    _change(state, "gangs", "d/t", together=1)
+
+
 Spoil = Callable[[State], None]
 SPOILT: dict[str, tuple[tuple[Spoil, str], ...]] = {
     "no device serves two tasks or is kept for one while another has it": (
@@ -393,6 +409,16 @@ SPOILT: dict[str, tuple[tuple[Spoil, str], ...]] = {
     "a maintenance has no more hosts out than its limit": (
         (_maintained_too_many, "1: 2 of 1"),
         (_out_and_takes_work, "1: h1 counts as out and takes work"),
+    ),
+    "no more spares are kept for a gang than its role has": (
+        (_more_spares_than_asked, "d/t keeps 2 of 1"),
+    ),
+    "nobody works with weights that were not published": (
+        (_works_with_nothing, "d/t/0#1 works with 2 of none"),
+    ),
+    "of gangs that restart together none runs before all have stopped": (
+        (_stops_with_others_unseen, "d/t is stopping with 1, listed False"),
+        (_starts_too_early, "d/t is running and waits for those of incident 1"),
     ),
     "a host is silent with one domain at most": ((_silent_twice, "h1 with 2"),),
 }
