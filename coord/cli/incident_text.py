@@ -106,7 +106,7 @@ def cost_rows(incident: Incident) -> list[tuple[str, ...]]:
         for phase in PHASES
     }
     whole = sum(weights.values())
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for phase, weight in weights.items():
         took = "-" if phase == "work" else phase_text(durations[phase])
         share = f"{weight * 100 // whole}%" if whole else "-"
