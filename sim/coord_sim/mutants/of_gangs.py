@@ -7,6 +7,7 @@ from coord_sim.mutants.of_hosts import CORE
 
 _GANGS = "coord.core.gangs:"
 _FAILURES = "coord.core.failures:"
+_ATTRIBUTION = "coord.core.attribution:"
 _SCHEDULING = "coord.core.scheduling:"
 _STARTING = "coord.core.starting:"
 _PLACEMENT = "coord.core.placement."
@@ -14,6 +15,7 @@ _CHECKPOINTS = "coord.core.checkpoints:"
 _ENDING = "coord.core.ending:"
 _JOBS = "coord.core.jobs:"
 _DROP_UNFINISHED = Edit(f"{_STARTING}start", "drop_unfinished(step, gang)", "drop_unfinished")
+_IS_TO_END = "if gang.stop_final in _WANTED or gang.fail_reason == FailureReason.DO_NOT_RESTART:"
 
 FAILURES = (
     Mutant(
@@ -24,8 +26,8 @@ FAILURES = (
         reach=CORE,
         edits=(
             Edit(
-                f"{_GANGS}fail_gang",
-                "if gang.phase not in ACTIVE or gang.succeeded == gang.size:",
+                f"{_GANGS}weigh_against",
+                "if not goes_on(gang):",
                 "if gang.phase not in (*ACTIVE, GangPhase.STOPPING) or "
                 "gang.succeeded == gang.size:",
             ),
@@ -37,7 +39,13 @@ FAILURES = (
         breaks="work that is done is done again, because a host died while it was tidied up",
         races=(6,),
         reach=CORE,
-        edits=(Edit(f"{_GANGS}fail_gang", " or gang.succeeded == gang.size:", ":"),),
+        edits=(
+            Edit(
+                f"{_GANGS}weigh_against",
+                "if not goes_on(gang):",
+                "if gang.phase not in ACTIVE:",
+            ),
+        ),
     ),
     Mutant(
         name="restart-after-all",
@@ -71,7 +79,7 @@ FAILURES = (
         reach=CORE,
         edits=(
             Edit(
-                f"{_GANGS}fail_gang",
+                f"{_GANGS}weigh_against",
                 "elif cause not in failures.FREE_CAUSES:",
                 "else:",
             ),
@@ -83,7 +91,10 @@ FAILURES = (
         breaks="a program that has said it is hopeless is restarted",
         races=(6,),
         reach=CORE,
-        edits=(Edit(f"{_GANGS}fail_gang", "if final:", "if False:"),),
+        edits=(
+            Edit(f"{_GANGS}weigh_against", "if found.final:", "if False:"),
+            Edit(f"{_ATTRIBUTION}_count_anew", "if found.final:", "if False:"),
+        ),
     ),
     Mutant(
         name="back-off",
@@ -102,12 +113,8 @@ FAILURES = (
         races=(6,),
         reach=CORE,
         edits=(
-            Edit(
-                "coord.core.attribution:revise_cause",
-                "if gang.stop_final in _WANTED or "
-                "gang.fail_reason == FailureReason.DO_NOT_RESTART:",
-                "if False:",
-            ),
+            Edit(f"{_ATTRIBUTION}_take_over", _IS_TO_END, "if False:"),
+            Edit(f"{_ATTRIBUTION}_revise_to_better", _IS_TO_END, "if False:"),
         ),
     ),
     Mutant(
@@ -118,8 +125,8 @@ FAILURES = (
         reach=CORE,
         edits=(
             Edit(
-                "coord.core.attribution:revise_cause",
-                "gang = failures.uncount_restart(gang, gang.stop_cause)",
+                f"{_ATTRIBUTION}_count_anew",
+                "gang = failures.uncount_restart(gang, before)",
                 "gang = gang",
             ),
         ),
@@ -180,13 +187,7 @@ PLACES = (
         breaks="places stay empty for a gang that will never come",
         races=(30,),
         reach=CORE,
-        edits=(
-            Edit(
-                f"{_GANGS}_end",
-                "replace(gang, phase=phase, holds=(), live=(), cause=decided)",
-                "replace(gang, phase=phase, live=(), cause=decided)",
-            ),
-        ),
+        edits=(Edit(f"{_GANGS}_end", "holds=(),", ""),),
     ),
     Mutant(
         name="generation-of-the-job",
@@ -325,7 +326,11 @@ ENDS = (
                 'if gang.stop_final == "fail" and not job.ending:',
                 'if gang.stop_final == "fail":',
             ),
-            Edit(f"{_GANGS}end_gang", 'gang.stop_final in ("", "fail")', 'gang.stop_final == ""'),
+            Edit(
+                f"{_GANGS}end_gang",
+                'gang.stop_final in ("", "fail", "give_up")',
+                'gang.stop_final == ""',
+            ),
         ),
     ),
     Mutant(

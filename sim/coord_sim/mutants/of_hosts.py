@@ -181,7 +181,7 @@ SILENCE = (
         reach=CORE,
         edits=(
             Edit(
-                "coord.core.gangs:_look_for_hang",
+                "coord.core.pace:look_for_hang",
                 "if any(step.state.hosts[task.host].status != HostStatus.UP for task in running):",
                 "if False:",
             ),

@@ -244,7 +244,7 @@ PLANS = (
         reach=CORE,
         edits=(
             Edit(
-                f"{_GANGS}_stop_task",
+                "coord.core.stopping:stop_task",
                 "if task.stop_deadline_ms and status != TaskStatus.ORPHANED:",
                 "if False:",
             ),
