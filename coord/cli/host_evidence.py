@@ -10,7 +10,7 @@ from coord.model.health import BAD_OUTCOMES
 
 if TYPE_CHECKING:
     from coord.client.views import HostView
-    from coord.model.entities import HostEvidence, SeenFault, SeenHealth
+    from coord.model.evidence import HostEvidence, SeenFault, SeenHealth
 
 FAULTS_SHOWN = 5
 UNCHECKED = "unchecked"

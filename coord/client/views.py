@@ -11,7 +11,6 @@ from coord.model.entities import (
     DrainState,
     Gang,
     Host,
-    HostEvidence,
     HostStatus,
     Incident,
     JobStatus,
@@ -19,6 +18,7 @@ from coord.model.entities import (
     Task,
 )
 from coord.model.entry import Recorded
+from coord.model.evidence import HostEvidence
 from coord.model.place import NOWHERE, Located, Place, Rail, Switch
 from coord.model.settings import Settings
 from coord.model.spec import JobSpec, Problem, Resources

@@ -33,17 +33,9 @@ from coord.core.scope import recovery_in
 from coord.core.state import State
 from coord.core.step import Step
 from coord.model.decisions import CauseRevised
-from coord.model.entities import (
-    NO_BURST,
-    Burst,
-    FailureCause,
-    FailureReason,
-    Gang,
-    GangPhase,
-    SeenFault,
-    Task,
-)
+from coord.model.entities import NO_BURST, Burst, FailureCause, FailureReason, Gang, GangPhase, Task
 from coord.model.events import TaskExited
+from coord.model.evidence import SeenFault
 from coord.model.faults import Fault, fault_of
 
 PROVEN, OWN, TOLD, VAGUE, CONSEQUENCE, SILENT = range(6)

@@ -29,14 +29,8 @@ from coord.core import attribution, fleet
 from coord.core.state import State
 from coord.core.step import Step
 from coord.model.decisions import HostBlamed
-from coord.model.entities import (
-    NO_BURST,
-    Attribution,
-    FailureCause,
-    Gang,
-    HostEvidence,
-    Task,
-)
+from coord.model.entities import NO_BURST, FailureCause, Gang, Task
+from coord.model.evidence import Attribution, HostEvidence
 
 KEPT = 512
 """Incidents remembered, the newest ones."""

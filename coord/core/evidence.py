@@ -14,8 +14,9 @@ from coord.core import attribution, fleet, gangs, quarantine_course
 from coord.core.state import LIVE_HOST, State
 from coord.core.step import Step, on
 from coord.core.tasks import current_task
-from coord.model.entities import FailureCause, Gang, HostEvidence, SeenFault, SeenHealth, Task
+from coord.model.entities import FailureCause, Gang, Task
 from coord.model.events import CollectiveTimedOut, DeviceFaultSeen, HealthChecked
+from coord.model.evidence import HostEvidence, SeenFault, SeenHealth
 from coord.model.faults import Fault, fault_of
 from coord.model.health import BAD_OUTCOMES, CheckOccasion, HealthOutcome
 from coord.model.ids import task_key

@@ -19,23 +19,22 @@ from coord.model.cost import IncidentTotal
 from coord.model.entities import (
     ENDED_GANG,
     FINISHED_JOB,
-    Attribution,
     Checkpoint,
     Gang,
     GangPhase,
     Host,
-    HostEvidence,
     HostStatus,
     Incident,
     Job,
     Queue,
     RequestLog,
     Task,
-    Typical,
     Weights,
 )
+from coord.model.evidence import Attribution, HostEvidence
 from coord.model.place import Located, Switch
 from coord.model.settings import Settings
+from coord.model.typical import Typical
 
 Row = TypeVar("Row")
 

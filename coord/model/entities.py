@@ -9,7 +9,7 @@ import msgspec
 from coord.model.cost import NO_COST, IncidentCost
 from coord.model.place import NOWHERE, Located, Place, Rail
 from coord.model.queue import QueueSpec
-from coord.model.spec import JobSpec, Resources
+from coord.model.spec import JobSpec
 
 
 class HostStatus(enum.StrEnum):
@@ -471,65 +471,6 @@ class Incident(msgspec.Struct, frozen=True, omit_defaults=True):
     cost: IncidentCost = NO_COST
 
 
-class SeenFault(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A device's fault, as remembered of its host. `at_ms` is log time, `index` its entry."""
-
-    kind: str
-    code: int
-    device: str
-    at_ms: int
-    index: int
-    text: str = ""
-
-
-class SeenHealth(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The newest outcome of one health check. `at_ms` is log time, `index` its entry."""
-
-    check: str
-    outcome: str
-    occasion: str
-    at_ms: int
-    index: int
-    exit_code: int = 0
-    detail: str = ""
-
-
-class HostEvidence(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is known of a host's health. A repaired host starts clean (`blame.forget`)."""
-
-    host: str
-    faults: tuple[SeenFault, ...] = ()
-    """The newest ones, the newest last."""
-    health: tuple[SeenHealth, ...] = ()
-    """By name of the check."""
-    clean_since: int = 0
-    """Incidents up to this number do not count against it."""
-    blamed: int = 0
-    """The incident after which it was last blamed; 0: never since it was clean."""
-    worked_ms: int = 0
-    """Time that its tasks ran, all added up, since `worked_since_ms`."""
-    worked_before_ms: int = 0
-    """The same in the window before that."""
-    worked_since_ms: int = 0
-
-
-class Attribution(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where the failures of one generation began, among the hosts that took part in it."""
-
-    incident: int
-    job: str
-    gang: str
-    cause: FailureCause
-    at_ms: int
-    hosts: tuple[str, ...]
-    """All that had a task of it, ascending."""
-    tasks: tuple[int, ...]
-    """How many each."""
-    host: str = ""
-    """Where it began; empty where that cannot be said."""
-    rank: int = -1
-
-
 class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     """What became of a client's request."""
 
@@ -539,26 +480,8 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     result: int = 0
 
 
-class Shape(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one replica takes, and how much of it was seen."""
-
-    need: Resources
-    weight: int
-
-
 TYPICAL = "typical"
 """The key of the only row of its table."""
-
-
-class Typical(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Which shapes of replicas jobs had: the room that placement tries to leave is for these."""
-
-    seen: tuple[Shape, ...] = ()
-    """Bounded; by weight descending, then by what they need."""
-    drawn: tuple[Shape, ...] = ()
-    """The heaviest of them when they were last looked at: what placement goes by."""
-    since: int = 0
-    """Submitted roles since then."""
 
 
 class RequestLog(msgspec.Struct, frozen=True, omit_defaults=True):

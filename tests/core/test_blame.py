@@ -14,9 +14,10 @@ from coord.core import blame
 from coord.core.state import State, new_state
 from coord.core.step import Step
 from coord.model.decisions import Decision, HostBlamed
-from coord.model.entities import Attribution, FailureCause, Host, HostStatus
+from coord.model.entities import FailureCause, Host, HostStatus
 from coord.model.entry import Entry, Origin
 from coord.model.events import ClockAdvanced
+from coord.model.evidence import Attribution
 from coord.model.settings import EvidenceSettings, Policy, Settings
 
 NOBODY = Origin("", 0, 0)

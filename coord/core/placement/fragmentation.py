@@ -15,8 +15,9 @@ from msgspec.structs import replace
 
 from coord.core.placement.room import UNBOUNDED, WHOLE, Kind
 from coord.core.state import State
-from coord.model.entities import TYPICAL, Shape, Typical
+from coord.model.entities import TYPICAL
 from coord.model.spec import JobSpec, Resources
+from coord.model.typical import Shape, Typical
 
 SEEN_LIMIT = 256
 DRAWN_LIMIT = 64

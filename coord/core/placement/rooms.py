@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from coord.core.placement.fragmentation import Memory, Weighing
 from coord.core.placement.room import Kind, Order, Room
-from coord.model.entities import Gang, Job, Shape, Task
+from coord.model.entities import Gang, Job, Task
 from coord.model.spec import Placing, Resources
+from coord.model.typical import Shape
 
 ANYWHERE = Placing()
 
