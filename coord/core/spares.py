@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from coord.core.elastic import room_for_others
 from coord.core.placement import Rooms, keep_beside
-from coord.core.scope import role_in
+from coord.core.scope import recovery_in, role_in
 from coord.core.shares import Shares, free_in, narrowed
 from coord.core.state import State
 from coord.core.step import Step
@@ -18,7 +18,7 @@ from coord.model.decisions import SpareKept
 from coord.model.entities import Gang
 
 KEPT_AGAIN_SINCE = 2
-"""Logic version from which on spares are kept again while a gang runs."""
+"""Logic version from which on they are also for a gang of which its job says nothing."""
 
 
 def refill(step: Step) -> None:
@@ -54,4 +54,5 @@ def _refill(step: Step, shares: Shares, rooms: Rooms, gang: Gang) -> None:
 
 def wanted(state: State, gang: Gang) -> int:
     """How many are to be kept again beside a gang that starts now."""
-    return role_in(state, gang).spares if state.meta.logic_version >= KEPT_AGAIN_SINCE else 0
+    said = recovery_in(state, gang).role or state.meta.logic_version >= KEPT_AGAIN_SINCE
+    return role_in(state, gang).spares if said else 0

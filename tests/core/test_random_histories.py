@@ -23,9 +23,9 @@ CI = settings(
 LONG = settings(CI, max_examples=int(os.environ.get("COORD_HISTORIES", "600")), derandomize=False)
 
 
-def live(seed: int, steps: int) -> World:
+def live(seed: int, steps: int, *, recovery: bool = False) -> World:
     """Invariants, ground truth and the twin are checked at every entry on the way."""
-    world = World(seed)
+    world = World(seed, recovery=recovery)
     world.live_through(steps)
     world.calm_down()
     assert world.unmet() == []
@@ -39,11 +39,19 @@ def test_a_fleet_survives_any_history_and_then_gets_its_work_done(seed: int) -> 
     live(seed, 120)
 
 
+@CI
+@given(SEEDS)
+def test_roles_recover_in_every_way_they_may(seed: int) -> None:
+    """Together or alone, required or not, shrinking and growing, with weights going back and forth:
+    whatever happens, all of it holds, and the work gets done."""
+    live(seed, 120, recovery=True)
+
+
 @pytest.mark.slow
 @LONG
 @given(SEEDS)
 def test_a_fleet_survives_long_histories(seed: int) -> None:
-    live(seed, 300)
+    live(seed, 300, recovery=bool(seed % 2))
 
 
 @settings(CI, max_examples=5)

@@ -132,11 +132,13 @@ class Recoveries:
     def _look_at_restart(self, decision: decisions.RestartScheduled) -> None:
         if decision.cause in UNCOUNTED:
             return
-        counted = self.accounts[decision.gang][decision.cause]
+        counted = self.accounts.get(decision.gang, Counter())[decision.cause]
         if decision.attempt != counted:
             raise CoreViolation(
                 "one failure, one restart", f"{counted} failures were recorded: {decision}"
             )
+        if not decision.limit:
+            return  # Its job does not require it, or it was taken along.
         if decision.cause not in FREE and decision.attempt > self._limit(decision):
             raise CoreViolation(BUDGETS, f"{decision}")
 

@@ -21,6 +21,7 @@ from .placements import Placements
 from .recoveries import Recoveries
 from .reports import Reports
 from .saves import Saves
+from .together import Together
 from .verdicts import Verdicts
 from .violation import CoreViolation
 
@@ -35,6 +36,7 @@ class Truth:
         self.recoveries = Recoveries(state)
         self.saves = Saves(state)
         self.reports = Reports(state)
+        self.together = Together(state)
 
     def look_at(self, record: Recorded, true_ms: int) -> None:
         """Compare what an entry decided with what is true at that moment."""
@@ -43,6 +45,7 @@ class Truth:
         self.placements.look_at(record)
         self.recoveries.look_at(record)
         self.saves.look_at(record)
+        self.together.look_at(record)
 
     def look_at_machines(self) -> None:
         """No two processes own a device, and nothing exclusive runs twice."""

@@ -11,6 +11,7 @@ from coord.model import events
 from coord.model.entities import FINISHED_JOB
 from coord.model.entry import Origin, Recorded
 from coord.model.events import AnyEvent
+from coord.model.recovery import RoleRecovery
 from coord.model.settings import Settings
 from coord.model.spec import JobSpec, Resources, RestartPolicy, RoleSpec
 
@@ -37,10 +38,13 @@ LAST_STEP = 12
 
 
 class World:
-    """Machines, clients, a leader and its clock. Everything comes from one seed."""
+    """Machines, clients, a leader and its clock. Everything comes from one seed. With `recovery`,
+    roles of jobs recover in ways drawn at random, and tell of weights."""
 
-    def __init__(self, seed: int, *, twin: bool = True) -> None:
+    def __init__(self, seed: int, *, twin: bool = True, recovery: bool = False) -> None:
         self.rng = Random(seed)
+        self.recovery_rng = Random(f"recovery {seed}") if recovery else None
+        """Of its own, so that the other draws of a seed stay what they were."""
         self.driver = Driver(twin=twin)
         self.state = self.driver.state
         self.true_ms = 0
@@ -163,6 +167,8 @@ class World:
             machine.crash(process, 0, 0)
             return
         about = (machine.name, machine.incarnation, process.key)
+        if self.recovery_rng is not None:
+            machine.outbox += self._weights(about, process)
         machine.outbox.append(events.ProgressReported(*about, process.step))
         if process.step % 3 == 0:
             begun = events.CheckpointBegun(*about, process.step, f"/c/{process.step}")
@@ -175,6 +181,16 @@ class World:
                 digest = f"{process.generation}/{step}/{process.index}"
                 shard = events.ShardSaved(*about, step, f"/c/{step}", f"{process.index}", digest)
                 machine.outbox.append(shard)
+
+    def _weights(self, about: tuple[str, int, str], process: Process) -> list[AnyEvent]:
+        known = self.state.weights.get(process.job)
+        version = known.version if known is not None else 0
+        if process.role == "trainer" and process.step % 2 == 0:
+            uri = f"/w/{process.generation}/{process.step}"
+            return [events.WeightsPublished(*about, version + 1, process.step, uri)]
+        if process.role == "sampler" and version:
+            return [events.WeightsLoaded(*about, version)]
+        return []
 
     # Who is there
 
@@ -200,7 +216,24 @@ class World:
         name = f"j{self.jobs}" if self.rng.random() < 0.8 else f"j{self.rng.randrange(1, 4)}"
         if name in self.truth.recoveries.ended and name not in self.state.jobs:
             return  # A forgotten job's name: its history would be mixed up with the new one's.
-        self.ask(events.JobSubmitted(JobSpec(name, tuple(roles), policy), "me"))
+        recovery = self._recovery(roles)
+        self.ask(events.JobSubmitted(JobSpec(name, tuple(roles), policy, recovery=recovery), "me"))
+
+    def _recovery(self, roles: list[RoleSpec]) -> tuple[RoleRecovery, ...]:
+        rng = self.recovery_rng
+        if rng is None:
+            return ()
+        return tuple(
+            RoleRecovery(
+                role.name,
+                rng.choice(("own", "role", "job", "job")),
+                role.name == "trainer" or rng.random() < 0.5,
+                rng.choice((0, 1_000, 4_000)) if role.gang else 0,
+                rng.choice((0, 1, 5_000)),
+            )
+            for role in roles
+            if rng.random() < 0.8
+        )
 
     def _role(self, name: str, *, gang: bool) -> RoleSpec:
         replicas = self.rng.randrange(1, 4)
