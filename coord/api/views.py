@@ -44,7 +44,8 @@ def job_view(state: State, job: Job) -> dict[str, Any]:
     for task in tasks_of(state, job):
         if task.gang in by_key:
             by_key[task.gang].append(task)
-    return msgspec.structs.asdict(job) | {"gangs": gangs, "checkpoint": newest}
+    weights = state.weights.get(job.name)
+    return msgspec.structs.asdict(job) | {"gangs": gangs, "checkpoint": newest, "weights": weights}
 
 
 def warnings_of(state: State, job: Job) -> tuple[Problem, ...]:

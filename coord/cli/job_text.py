@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from coord.cli.output import Column
-from coord.cli.wording import age_text, clock_text, count_text, phase_text, resources_text
+from coord.cli.wording import (
+    age_text,
+    clock_text,
+    count_text,
+    listed,
+    phase_text,
+    resources_text,
+)
 from coord.client.views import GangView, JobView
-from coord.model.entities import ENDED_GANG, Incident, QueueReason, Task, TaskStatus
+from coord.model.entities import ENDED_GANG, Incident, QueueReason, Task, TaskStatus, Weights
+from coord.model.recovery import RoleRecovery, recovery_of
 from coord.model.spec import Resources, RoleSpec
 
 JOB_COLUMNS = (
@@ -106,8 +114,9 @@ def job_pairs(job: JobView, now_ms: int) -> list[tuple[str, str]]:
         ("ended", f"at index {job.ended}" if job.ended else ""),
         ("queue", _queue_of(job)),
         ("checkpoint", saved),
+        ("weights", weights_text(job.weights)),
         *(
-            (f"role {role.name}", role_text(role, wanted))
+            (f"role {role.name}", role_text(role, wanted, recovery_of(job.spec, role.name)))
             for role, wanted in zip(job.spec.roles, job.replicas, strict=False)
         ),
     ]
@@ -124,7 +133,15 @@ def _queue_of(job: JobView) -> str:
     return ", ".join([*([named] if named != "-" else []), *traits])
 
 
-def role_text(role: RoleSpec, wanted: int) -> str:
+def weights_text(weights: Weights | None) -> str:
+    """`version 3 of step 11 by d/trainer#7, file:/w/3`; empty where none were published."""
+    if weights is None:
+        return ""
+    by = f"{weights.gang}#{weights.generation}"
+    return f"version {weights.version} of step {weights.step} by {by}, {weights.uri}"
+
+
+def role_text(role: RoleSpec, wanted: int, recovery: RoleRecovery) -> str:
     """`4 replicas (2 to 8), gang, 1 spare, each 1 device: python train.py`"""
     bounds = f" ({role.smallest} to {role.largest})" if role.smallest != role.largest else ""
     traits = [
@@ -132,6 +149,8 @@ def role_text(role: RoleSpec, wanted: int) -> str:
         *(["exclusive"] if role.exclusive else []),
         *(["service"] if role.service else []),
         *([count_text(role.spares, "spare")] if role.spares else []),
+        *([f"restarts with its {recovery.scope}"] if recovery.scope != "own" else []),
+        *([] if recovery.required else ["not required"]),
     ]
     needs = role.resources
     if needs != Resources():
@@ -165,6 +184,10 @@ def gang_lines(gang: GangView, now_ms: int) -> list[str]:
         lines.append(f"  restarts: {gang.restarts}{f'; charged: {spent}' if spent else ''}")
     if gang.restore:
         lines.append(f"  started from step {gang.restore_step}, {gang.restore}")
+    versions = sorted({task.weights: None for task in gang.tasks if task.weights})
+    if versions:
+        said = listed([str(version) for version in versions])
+        lines.append(f"  works with weights of version {said}")
     spares = [hold.host for hold in gang.holds if hold.spare]
     if spares:
         lines.append(f"  spare places: {', '.join(spares)}")

@@ -16,6 +16,7 @@ from coord.model.entities import (
     JobStatus,
     Queue,
     Task,
+    Weights,
 )
 from coord.model.entry import Recorded
 from coord.model.evidence import HostEvidence
@@ -79,6 +80,8 @@ class JobView(msgspec.Struct, frozen=True, omit_defaults=True):
     ended: int = 0
     checkpoint: Checkpoint | None = None
     """The newest committed one."""
+    weights: Weights | None = None
+    """The newest that it published."""
     position: int = 0
     """Which turn it has among those that wait in its queue; 0: it does not wait."""
     warnings: tuple[Problem, ...] = ()
