@@ -25,7 +25,7 @@ PARTS = (
     "explore",
     "growth",
 )
-LONG_PARTS = ("fleet",)
+LONG_PARTS = ("fleet", "recorded")
 
 
 class Report(msgspec.Struct):
@@ -43,7 +43,9 @@ class Report(msgspec.Struct):
     multiple=True,
     help="Measure these parts alone; may be given more than once.",
 )
-@click.option("--long", is_flag=True, help="Measure the fleet model of 54 days as well.")
+@click.option(
+    "--long", is_flag=True, help="The fleet model of 54 days and recorded failures as well."
+)
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table")
 def bench(runs: int, only: tuple[str, ...], long: bool, output: str) -> None:
     """Measure every figure, `--runs` times each. Takes half an hour or so.
