@@ -34,7 +34,7 @@ from coord.core.incidents import (
     incident_stopped,
     open_incident,
 )
-from coord.core.scope import companions, goes_on, recovery_in, widest_first
+from coord.core.scope import companions, goes_on, recovery_in, waiting_for, widest_first
 from coord.core.step import Step
 from coord.core.stopping import role_of, stop_task
 from coord.core.yielding import gave_way, hand_over
@@ -132,7 +132,7 @@ def _take_along(step: Step, gang: Gang, cause: FailureCause, why: str, grace_ms:
     if not running and not leaving:
         return gang
     number = gang.incident
-    for other in leaving:
+    for other in [*leaving, *waiting_for(state, leaving)]:
         state.put_gang(replace(other, together=number))
     decided = why
     if running:

@@ -6,7 +6,7 @@ stopped with it, keep their places, and start again in them, where their hosts a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from coord.core.state import State
 from coord.model.entities import Gang, GangPhase
@@ -51,6 +51,16 @@ def goes_on(gang: Gang) -> bool:
     """It runs, and has more to do than to be reaped."""
     active = gang.phase in (GangPhase.STARTING, GangPhase.RUNNING)
     return active and gang.succeeded < gang.size
+
+
+def waiting_for(state: State, leaving: Sequence[Gang]) -> list[Gang]:
+    """Gangs that stopped together with one of these, and wait for it."""
+    numbers = dict.fromkeys(gang.together for gang in leaving if gang.together)
+    if not numbers:
+        return []
+    gangs = [state.gangs[key] for key in state.jobs[leaving[0].job].gangs]
+    known = dict.fromkeys(gang.key for gang in leaving)
+    return [gang for gang in gangs if gang.together in numbers and gang.key not in known]
 
 
 def awaits_others(state: State, gang: Gang) -> bool:
