@@ -8,6 +8,7 @@ that no job restarted more than once, and for a sample of entries that no invari
 from __future__ import annotations
 
 from collections import Counter
+from typing import cast
 
 import msgspec
 
@@ -228,7 +229,8 @@ class Fleet:
             self._seq["all"] += 1
             origin = Origin("client:bench", 0, self._seq["all"])
         index = self.state.meta.applied_index + 1
-        record = apply(self.state, Entry(index, 1, self._wall_ms, origin, event))  # type: ignore[arg-type]
+        entry = Entry(index, 1, self._wall_ms, origin, cast(e.AnyEvent, event))
+        record = apply(self.state, entry)
         if record.rejection:
             raise Broken(f"{event} was refused: {record.rejection}")
         self.counts.entries += 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import permutations
+from typing import TypeVar
 
 from coord.agent.reconcile import obeyable
 from coord.core.plans import host_plan
@@ -23,6 +24,7 @@ from coord.model.plans import HostPlan
 from .transcript import Transcript
 
 Side = tuple[str, ...]
+Kind = TypeVar("Kind", bound=Decision)
 
 NEW = "configure logic=2"
 OLD_OWNERS = (TaskStatus.ORPHANED, TaskStatus.LOST, TaskStatus.UNKILLABLE)
@@ -46,7 +48,7 @@ class Race:
     def gang(self, key: str = "d/t") -> Gang:
         return self.state.gangs[key]
 
-    def decided(self, kind: type[Decision]) -> list[Decision]:
+    def decided(self, kind: type[Kind]) -> list[Kind]:
         records = self._transcript.driver.records
         return [one for record in records for one in record.decisions if isinstance(one, kind)]
 
@@ -136,7 +138,7 @@ def test_race_13_no_mass_expiry_after_a_leader_change_nor_an_endless_extension()
         assert race.decided(d.HostLost) == []
         for _ in range(8):
             race.tell("leader 1", "run 1000 but h1 h2")
-        assert sorted(one.host for one in race.decided(d.HostLost)) == ["h1", "h2"]  # type: ignore[attr-defined]
+        assert sorted(one.host for one in race.decided(d.HostLost)) == ["h1", "h2"]
 
 
 def test_race_14_only_the_leader_of_the_current_term_takes_verdicts() -> None:
@@ -227,9 +229,9 @@ def test_race_20_correlated_silence_trips_the_breaker_single_silence_does_not() 
         both = f"{first} {second}"
         race = Race(*placed, f"run 1000 but {first}", f"run 3500 but {both}")
         (silent,) = race.decided(DomainSilent)
-        assert (silent.domain, silent.hosts) == ("z/p/ra", rack)  # type: ignore[attr-defined]
+        assert (silent.domain, silent.hosts) == ("z/p/ra", rack)
         race.tell(f"run 1000 but {both}")
-        assert [one.host for one in race.decided(d.HostLost)] == ["b8"]  # type: ignore[attr-defined]
+        assert [one.host for one in race.decided(d.HostLost)] == ["b8"]
         assert race.gang().generation == 1
         race.tell("run 2000 but b8")
         assert len(race.decided(d.HostLost)) == 1
@@ -255,7 +257,7 @@ def test_race_22_one_checkpoint_is_of_one_generation() -> None:
         assert race.decided(d.CheckpointCommitted) == []
         race.tell("shard d/t/0#2 step=5")
         (done,) = race.decided(d.CheckpointCommitted)
-        assert done.generation == 2  # type: ignore[attr-defined]
+        assert done.generation == 2
 
 
 def test_race_23_restore_points_never_go_back() -> None:
