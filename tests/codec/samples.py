@@ -30,7 +30,8 @@ def _full(kind: Any, numbers: Iterator[int]) -> Any:
     if origin is tuple:
         return tuple(_full(typing.get_args(kind)[0], numbers) for _ in range(2))
     if origin is dict:
-        return {f"key-{next(numbers)}": f"wert-ü-{next(numbers)}" for _ in range(2)}
+        held = typing.get_args(kind)[1]
+        return {f"schlüssel-{next(numbers)}": _full(held, numbers) for _ in range(2)}
     if issubclass(kind, enum.StrEnum):
         return list(kind)[-1]
     if issubclass(kind, msgspec.Struct):
@@ -79,7 +80,7 @@ def values(kind: Any, integers: st.SearchStrategy[int] = INT64) -> st.SearchStra
     if origin is tuple:
         return st.lists(values(typing.get_args(kind)[0], integers), max_size=4).map(tuple)
     if origin is dict:
-        return st.dictionaries(TEXT, TEXT, max_size=4)
+        return st.dictionaries(TEXT, values(typing.get_args(kind)[1], integers), max_size=4)
     if issubclass(kind, enum.StrEnum):
         return st.sampled_from(list(kind))
     if issubclass(kind, msgspec.Struct):
