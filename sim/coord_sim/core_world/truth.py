@@ -92,7 +92,7 @@ def _unmet_gang(state: State, gang: Gang, role: RoleSpec) -> Iterator[str]:
         min(
             host.devices // need.devices if need.devices else wanted,
             host.cpu_millis // need.cpu_millis if need.cpu_millis else wanted,
-            host.memory_mib // need.memory_mib,
+            host.memory_mib // need.memory_mib if need.memory_mib else wanted,
         )
         for host in state.hosts.values()
         if host.status == HostStatus.UP and not host.drain and not host.quarantine
