@@ -6,6 +6,7 @@ import enum
 
 import msgspec
 
+from coord.model.canonical import canonical
 from coord.model.cost import NO_COST, IncidentCost
 from coord.model.place import NOWHERE, Located, Place, Rail
 from coord.model.queue import QueueSpec
@@ -469,6 +470,9 @@ class Incident(msgspec.Struct, frozen=True, omit_defaults=True):
     idle_ms: int = 0
     """How long those that were kept for it waited."""
     cost: IncidentCost = NO_COST
+
+    def __post_init__(self) -> None:
+        canonical(self)
 
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True):

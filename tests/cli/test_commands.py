@@ -181,7 +181,9 @@ def test_submit_says_why_the_job_waits(fake: FakeClient, tmp_path: Path) -> None
     result = run(fake, "job", "submit", str(path))
     assert result.exit_code == Exit.OK
     assert result.stdout.startswith("second  queued  devices:")
-    assert result.stderr == "submitted second at index 36\n"
+    submitted, *warned = result.stderr.splitlines()
+    assert submitted == "submitted second at index 36"
+    assert warned[0].startswith("warning: roles[0].replicas is 9; 3 fit on all hosts together")
 
 
 def test_submit_reads_standard_input(fake: FakeClient) -> None:

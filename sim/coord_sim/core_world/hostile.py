@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import typing
 from random import Random
 from typing import Any
@@ -49,6 +50,8 @@ def _value(name: str, hint: Any, rng: Random, driver: Driver) -> Any:
     origin = typing.get_origin(hint)
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         return _struct(hint, rng, driver)
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return rng.choice(list(hint))
     if hint is bool:
         return rng.random() < 0.5
     if hint is int:
@@ -59,7 +62,8 @@ def _value(name: str, hint: Any, rng: Random, driver: Driver) -> Any:
         inner = typing.get_args(hint)[0]
         return tuple(_value(name, inner, rng, driver) for _ in range(rng.randrange(4)))
     if origin is dict:
-        return {rng.choice(WORDS): rng.choice(WORDS) for _ in range(rng.randrange(3))}
+        held = typing.get_args(hint)[1]
+        return {rng.choice(WORDS): _value("", held, rng, driver) for _ in range(rng.randrange(3))}
     raise TypeError(f"{name} of a kind not thought of: {hint}")
 
 
