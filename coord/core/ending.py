@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from coord.core.incidents import costed
 from coord.core.step import Step
 from coord.model.decisions import JobCancelled, JobCompleted, JobFailed
 from coord.model.entities import (
@@ -109,6 +110,8 @@ def _forget(step: Step, name: str) -> None:
         state.gangs.drop(key)
     state.jobs.drop(name)
     state.weights.drop(name)
+    if costed(state):
+        return  # Incidents outlive their job: the newest ones are kept, whosever they were.
     for number in sorted(state.incidents):
         if state.incidents[number].job == name:
             state.incidents.drop(number)

@@ -254,6 +254,8 @@ def _incidents(state: State) -> Iterator[str]:
     for name, gang in sorted(state.gangs.items()):
         if gang.incident and gang.phase in ENDED_GANG:
             yield f"{name} has ended with incident {gang.incident} open"
+        if gang.incident and str(gang.incident) not in state.incidents:
+            yield f"{name} has incident {gang.incident}, which is forgotten"
 
 
 @invariant("a drained host is empty")
