@@ -18,13 +18,16 @@ from coord.model.entities import Gang, Task, TaskStatus, Weights
 from coord.model.events import WeightsLoaded, WeightsPublished
 from coord.model.rejections import Rejection
 
+VERSION_LIMIT = 1 << 53
+"""The same for every JSON library, and with room for more after it."""
+
 WORKING = (TaskStatus.RUNNING, TaskStatus.STOPPING)
 """Who may still speak of weights: a task that is stopping may have saved its newest."""
 
 
 @on(WeightsPublished)
 def _published(step: Step, event: WeightsPublished) -> Rejection | None:
-    if event.version < 1 or event.step < 0 or not event.uri:
+    if not 1 <= event.version <= VERSION_LIMIT or event.step < 0 or not event.uri:
         return Rejection.INVALID
     found = _of_newest(step, event)
     if isinstance(found, Rejection):
