@@ -344,7 +344,9 @@ def hosts_and_tasks(subject: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def _closed(decision: d.IncidentClosed) -> Said:
     how = "resolved" if decision.resolved else "not resolved"
-    return _gang(decision, f"incident {decision.incident}, {how}")
+    lost_ms = decision.cost.lost.total_ms
+    cost = f", {clock_text(lost_ms)} of device time, {decision.cause} pays" if lost_ms else ""
+    return _gang(decision, f"incident {decision.incident}, {how}{cost}")
 
 
 DECISIONS: dict[type[d.Decision], Callable[[Any], Said]] = {
