@@ -63,9 +63,10 @@ def look_if_drained(step: Step, name: str) -> None:
 
 def quarantine(step: Step, name: str, reason: str, cause: str) -> None:
     """Evidence against a host. Under rules of version 1 it takes no new work until an operator
-    returns it, and what runs, runs on; since, `quarantine.py` says what follows."""
+    returns it, and what runs, runs on; since, and of a host that an operator took out before,
+    `quarantine.py` says what follows."""
     host = step.state.hosts[name]
-    if step.state.meta.logic_version >= 2:
+    if step.state.meta.logic_version >= 2 or name in step.state.quarantines:
         if quarantines.accuse(step, name, reason, cause):
             drop_holds(step, name)
             look_if_drained(step, name)
