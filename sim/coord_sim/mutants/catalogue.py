@@ -8,10 +8,12 @@ from coord_sim.mutants.of_gangs import GANG_MUTANTS
 from coord_sim.mutants.of_hosts import HOST_MUTANTS
 from coord_sim.mutants.of_raft import RAFT_MUTANTS
 from coord_sim.mutants.of_servers import SERVER_MUTANTS
+from coord_sim.mutants.of_shared import SHARED_MUTANTS
 from coord_sim.mutants.of_tasks import TASK_MUTANTS
 
 GROUPS: dict[str, tuple[Mutant, ...]] = {
     "core": (*HOST_MUTANTS, *TASK_MUTANTS, *GANG_MUTANTS),
+    "shared fleet": SHARED_MUTANTS,
     "agent": AGENT_MUTANTS,
     "library": LIBRARY_MUTANTS,
     "servers": SERVER_MUTANTS,

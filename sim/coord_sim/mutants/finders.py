@@ -20,6 +20,7 @@ from coord_sim.core_world.run import TOTAL
 from coord_sim.explore.search import Progress, search
 from coord_sim.mutants.incidents import INCIDENTS, recorded, rewritten
 from coord_sim.mutants.mutant import Mutant, Reach
+from coord_sim.mutants.shared_fleet import run as share_through
 from coord_sim.mutants.surgery import applied
 from coord_sim.world.focuses import FOCUSES
 from coord_sim.world.options import WorldOptions
@@ -28,6 +29,7 @@ from coord_sim.world.raft_swarm import Look, rounds
 from coord_sim.world.run import run_seed
 
 CORE_STEPS = (80, 150, 300)
+SHARED_STEPS = (60, 90, 130)
 TWIN_SHARE = 0.15
 """So many random histories also run a machine that is reloaded from its rows at every entry."""
 CLUSTER_SECONDS = (15, 25, 40)
@@ -81,20 +83,32 @@ class CoreWalk:
     """Random histories of the pure core: a random walk, the baseline for everything else."""
 
     name = Reach.CORE
+    steps = CORE_STEPS
 
     def hunt(self, mutant: Mutant, seed: int, limit_s: float) -> Hunt:
         with applied(mutant):
             return _search(self._histories(seed), limit_s)
 
     def _histories(self, seed: int) -> Iterator[Outcome]:
-        rng = random.Random(f"core walk/{seed}")
+        rng = random.Random(f"{self.name.value}/{seed}")
         while True:
-            history, steps = rng.randrange(2**48), rng.choice(CORE_STEPS)
+            history, steps = rng.randrange(2**48), rng.choice(self.steps)
             twin = rng.random() < TWIN_SHARE
             yield self._live(history, steps, twin)
 
     def _live(self, seed: int, steps: int, twin: bool) -> Outcome:
         outcome = live_through(seed, steps, twin=twin)
+        return outcome.property, outcome.detail
+
+
+class SharedWalk(CoreWalk):
+    """The same of a fleet that is shared: racks, queues, quarantine, under the newest rules."""
+
+    name = Reach.SHARED
+    steps = SHARED_STEPS
+
+    def _live(self, seed: int, steps: int, twin: bool) -> Outcome:
+        outcome = share_through(seed, steps, twin=twin)
         return outcome.property, outcome.detail
 
 
@@ -214,7 +228,14 @@ class Explorations:
 
 FINDERS: dict[Reach, Finder] = {
     finder.name: finder
-    for finder in (CoreWalk(), Explorations(), RaftRuns(), ClusterRuns(), FocusedRuns())
+    for finder in (
+        CoreWalk(),
+        SharedWalk(),
+        Explorations(),
+        RaftRuns(),
+        ClusterRuns(),
+        FocusedRuns(),
+    )
 }
 
 

@@ -11,6 +11,7 @@ class Reach(enum.StrEnum):
     """Who can reach a mutant: the names of finders."""
 
     CORE = "core walk"
+    SHARED = "shared walk"
     EXPLORE = "explore"
     RAFT = "raft"
     CLUSTER = "cluster"
