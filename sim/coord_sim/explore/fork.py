@@ -46,6 +46,8 @@ def fork(state: State) -> State:
     copy.live_incarnations = state.live_incarnations.copy()
     copy.attentive = state.attentive.copy()
     copy.waiting = state.waiting.copy()
+    copy.claims = state.claims.copy()
+    copy.recovering = state.recovering.copy()
     copy.finished = state.finished.copy()
     copy.checkpoints_by_gang = state.checkpoints_by_gang.copy()
     copy.rooms = None if state.rooms is None else state.rooms.copy()
