@@ -87,13 +87,13 @@ def test_a_position_beyond_the_log_is_refused() -> None:
 def test_a_planted_race_is_found_by_a_single_flip(monkeypatch: pytest.MonkeyPatch) -> None:
     """Were later evidence against a stopping generation taken for a failure of its own, the other
     order of two exits would restart the gang twice."""
-    stop = gangs.fail_gang
+    weigh = gangs.weigh_against
 
-    def fail_again(step, key, cause, subject, *rest, **more):  # type: ignore[no-untyped-def]
+    def fail_again(step, key, found, *rest, **more):  # type: ignore[no-untyped-def]
         gang = step.state.gangs[key]
-        if gang.phase == GangPhase.STOPPING and subject.startswith("d/trainer/0"):
+        if gang.phase == GangPhase.STOPPING and found.subject.startswith("d/trainer/0"):
             step.state.put_gang(replace(gang, phase=GangPhase.RUNNING))
-        stop(step, key, cause, subject, *rest, **more)
+        weigh(step, key, found, *rest, **more)
 
     story = Story(hosts=2, settings=QUICK)
     story.submit("d", 2)
@@ -102,7 +102,7 @@ def test_a_planted_race_is_found_by_a_single_flip(monkeypatch: pytest.MonkeyPatc
     story.exit("d/trainer/1#1", 1)
     story.wait(1_000)
     incident = incident_of(story)
-    monkeypatch.setattr(gangs, "fail_gang", fail_again)
+    monkeypatch.setattr(gangs, "weigh_against", fail_again)
     found = next(search(incident, budget_s=5, seed=1, strategies=(SingleFlips,)))
     assert found.strategy == "single flips"
     assert found.run.violation is not None

@@ -19,7 +19,10 @@ from .fork import RowKey
 from .judge import Broken
 from .marks import Marks, derived, mark_of
 
-WATCHED = ("hosts", "jobs", "gangs", "tasks", "checkpoints")
+WATCHED = (
+    "hosts", "jobs", "gangs", "tasks", "checkpoints", "queues", "quarantines", "silences",
+    "maintenances", "weights",
+)  # fmt: skip
 
 SOUND_LIMIT = 200_000
 """States that are remembered."""
@@ -43,8 +46,20 @@ _READS: dict[str, tuple[str, ...]] = {
     "_derived": ("gang", "host", "jobs", "checkpoints"),
     "_incidents": ("gang",),
     "_drained": ("host", "host tasks"),
+    "_quarantine_share": ("any",),
+    "_quarantine_kept": ("any",),
+    "_maintenance_limit": ("any",),
+    "_silences": ("any",),
+    "_quotas": ("any",),
+    "_giving_way": ("any",),
+    "_reserving": ("any",),
+    "_claims": ("any",),
+    "_spares": ("any",),
+    "_weights": ("any",),
+    "_together": ("any",),
 }
-"""Check -> what of the rows it reads. Names of checks, for sentences may be put better."""
+"""Check -> what of the rows it reads. Names of checks, for sentences may be put better. "any":
+looked at whatever changes in a row that is watched."""
 
 
 class Watch:
@@ -120,8 +135,15 @@ def _checks(aspects: frozenset[str]) -> tuple[tuple[str, Check], ...]:
     )
 
 
+def _whole(row: Any) -> Any:
+    return row
+
+
+_ANY = ("any", _whole)
 _ASPECTS: dict[str, tuple[tuple[str, Callable[[Any], Any]], ...]] = {
+    **dict.fromkeys(WATCHED, (_ANY,)),
     "hosts": (
+        _ANY,
         ("host tasks", attrgetter("tasks")),
         (
             "host",
@@ -131,8 +153,9 @@ _ASPECTS: dict[str, tuple[tuple[str, Callable[[Any], Any]], ...]] = {
             ),
         ),
     ),
-    "jobs": (("jobs", attrgetter("status", "generation", "gangs", "spec")),),
+    "jobs": (_ANY, ("jobs", attrgetter("status", "generation", "gangs", "spec")),),
     "gangs": (
+        _ANY,
         ("holds", attrgetter("holds")),
         ("live", attrgetter("live", "succeeded")),
         (
@@ -143,8 +166,9 @@ _ASPECTS: dict[str, tuple[tuple[str, Callable[[Any], Any]], ...]] = {
         ),
     ),
     "tasks": (
+        _ANY,
         ("task place", attrgetter("host", "devices", "cpu_millis", "memory_mib", "generation")),
         ("task status", attrgetter("status")),
     ),
-    "checkpoints": (("checkpoints", attrgetter("committed", "shards", "step", "gang")),),
+    "checkpoints": (_ANY, ("checkpoints", attrgetter("committed", "shards", "step", "gang")),),
 }  # fmt: skip
