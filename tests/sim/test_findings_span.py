@@ -114,7 +114,7 @@ def test_what_cannot_be_taken_apart_is_refused(path: Path) -> None:
         read_span(str(path))
     header = b'{"type":"IncidentHeader","logic_version":99}\n'
     path.write_bytes(header)
-    with pytest.raises(IncidentUnfit, match=r"version 99, this release has 1; upgrade"):
+    with pytest.raises(IncidentUnfit, match=r"version 99, this release has 2; upgrade"):
         read_span(str(path))
 
 

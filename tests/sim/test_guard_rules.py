@@ -35,11 +35,11 @@ from coord.raft.rules import ALL_RULES, RULES, all_but
 SECONDS = 40
 FOUND: dict[str, tuple[str, tuple[int, ...], tuple[str, ...]]] = {
     "G1": ("", (0, 2), (STAYS, KEPT, MAJORITY, NEVER_CHANGES)),
-    "G1.covered": ("tails", (0, 200), (KEPT, MAJORITY, CATCHES_UP)),
+    "G1.covered": ("tails", (4, 6), (KEPT, MAJORITY, CATCHES_UP)),
     "G2": ("tails", (0, 1), (SAME_DIGEST, NEVER_CHANGES, MAJORITY)),
     "G3": ("terms", (10, 20), (MAJORITY, DURABLE, STAYS)),
     "G4": ("elections", (0, 1), (ELECTED,)),
-    "G5.log": ("", (0, 1), (MAJORITY, DURABLE, KEPT)),
+    "G5.log": ("", (2, 3), (MAJORITY, DURABLE, KEPT)),
     "G5.vote": ("elections", (0, 1), (TERM_MONOTONE, ONE_VOTE)),
     "G5.own": ("", (0, 1), (MAJORITY, DURABLE)),
     "G6": ("", (0, 1), (EACH_ONCE,)),
@@ -50,7 +50,7 @@ FOUND: dict[str, tuple[str, tuple[int, ...], tuple[str, ...]]] = {
     "G10": ("replaced", (0, 1), (TOLD,)),
     "G11": ("replaced", (0, 1), (ANSWERED,)),
     "G12": ("disks", (0, 1), (CAN_WRITE,)),
-    "G13": ("disks", (0, 1), (CATCHES_UP, HALTED, OFFERABLE)),
+    "G13": ("disks", (4, 5), (CATCHES_UP, HALTED, OFFERABLE)),
 }
 """Rule: focus, seeds of which one is enough, properties of which one breaks."""
 
