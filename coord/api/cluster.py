@@ -88,6 +88,7 @@ async def add_member(request: web.Request) -> web.Response:
         return await pass_to_leader(request)
     member = Member(body.node, body.peer_address, body.api_address)
     if member in node.status.members:
+        await _tell_again(request, member)
         return answer(request, {"members": node.status.members})
     _check_member(member, node.status.members, request.secure)
     await _tell_joiner(request, member)
@@ -107,10 +108,20 @@ async def join(request: web.Request) -> web.Response:
     return answer(request, {"node": node.config.node})
 
 
+async def _tell_again(request: web.Request, member: Member) -> None:
+    """A server that ended before it kept what it was told waits to hear it, a member or not."""
+    try:
+        await _tell_joiner(request, member)
+    except ApiError as error:
+        if error.code != "joiner_away":
+            raise
+
+
 async def _tell_joiner(request: web.Request, member: Member) -> None:
     """The new server must know the members, and by which addresses it is one, before it is."""
     node = request.app[NODE]
-    body = JoinBody(node.welcome().cluster, member.node, (*node.status.members, member))
+    others = tuple(one for one in node.status.members if one != member)
+    body = JoinBody(node.welcome().cluster, member.node, (*others, member))
     url = f"http://{member.api_address}{JOIN_PATH}"
     try:
         async with request.app[PEER_HTTP].post(

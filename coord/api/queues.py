@@ -10,10 +10,10 @@ from aiohttp import web
 from coord.api.errors import ApiError
 from coord.api.exchange import actor_of, answer, body_of, fresh, submit
 from coord.api.keys import NODE
-from coord.core.queues import QUEUES_SINCE
-from coord.core.shares import NO_QUEUE, Shares
+from coord.core.queueing.queues import QUEUES_SINCE
+from coord.core.queueing.shares import NO_QUEUE, Shares
+from coord.core.queueing.turns import turns_now
 from coord.core.state import State
-from coord.core.turns import turns_now
 from coord.model.entities import FINISHED_JOB, Queue
 from coord.model.events import QueueConfigured, QueueRemoved
 from coord.model.queue import QueueSpec, queue_problems

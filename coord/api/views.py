@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from coord.core import quarantine_course
+from coord.core.care import quarantine_course
 from coord.core.placement import never_fits
-from coord.core.queues import QUEUES_SINCE
+from coord.core.queueing.queues import QUEUES_SINCE
+from coord.core.queueing.turns import turns_now
 from coord.core.state import State
-from coord.core.turns import turns_now
 from coord.model.entities import Checkpoint, Host, Job, JobStatus
 from coord.model.spec import Problem, Resources
 

@@ -19,7 +19,7 @@ from coord.cli.wording import clock_text, count_text
 
 if TYPE_CHECKING:
     from coord.client.views import JobView
-    from coord.core.flight_recorder import Diagnosis, Dump
+    from coord.core.causes.flight_recorder import Diagnosis, Dump
     from coord.model.events import CollectiveTimedOut
 
 FILE_LIMIT_BYTES = 256 << 20
@@ -43,8 +43,8 @@ def flight_recorder(session: Session, files: tuple[Path, ...], send: str | None)
     FILES are dumps of PyTorch's NCCL flight recorder, one a rank, as pickles or JSON; a file's name
     ends with its rank.
     """
-    from coord.core.flight_recorder import DumpError
-    from coord.core.flight_recorder import diagnose as diagnose_dumps
+    from coord.core.causes.flight_recorder import DumpError
+    from coord.core.causes.flight_recorder import diagnose as diagnose_dumps
 
     try:
         found = diagnose_dumps(_read(path) for path in files)
@@ -115,7 +115,7 @@ def _event(session: Session, found: Diagnosis, where: str) -> CollectiveTimedOut
 
 
 def _read(path: Path) -> Dump:
-    from coord.core.flight_recorder import DumpError, read_dump
+    from coord.core.causes.flight_recorder import DumpError, read_dump
 
     named = _RANK.search(path.name)
     if named is None:
@@ -131,7 +131,7 @@ def _read(path: Path) -> Dump:
 
 
 def _decoded(content: bytes) -> Any:
-    from coord.core.flight_recorder import DumpError
+    from coord.core.causes.flight_recorder import DumpError
 
     if content[:1] in (b"{", b"[", b" ", b"\n"):
         try:

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import random
-import socket
 import sys
 import time
 import urllib.error
@@ -19,11 +18,10 @@ import msgspec
 import psutil
 
 from coord.cli.exits import Failure
+from coord.cli.ports import KeptPorts
 from coord.cli.processes import MARK, Child, kill, marked, start_guard, sweep
 from coord.model.settings import Settings, numbers_of
 
-FREE_PORTS = range(10_000, 20_000)
-"""Below what agents keep for rendezvous and what the kernel gives to outgoing connections."""
 STOP_TIMEOUT_S = 10.0
 TASK_GRACE_S = 1.0
 """For tasks, which outlive their agents otherwise."""
@@ -59,7 +57,8 @@ class LocalCluster:
     ) -> None:
         """`first_port` 0 picks free ports. `workdir` is where agents, and so tasks, begin."""
         self.directory = directory.resolve()
-        self.layout = layout_for(self.directory, nodes, first_port)
+        self._ports = KeptPorts()
+        self.layout = layout_for(self.directory, nodes, first_port, self._ports)
         self.mark = f"{os.getpid()}-{_random.randrange(1 << 62):x}"
         self._settings = settings or Settings()
         self._devices = devices
@@ -170,6 +169,7 @@ class LocalCluster:
                 if not child.wait(deadline - time.monotonic()):
                     child.kill()
         sweep(self.mark, TASK_GRACE_S)
+        self._ports.close()
         if self._guard is not None:
             self._guard.stdin.close()
             self._guard.wait()
@@ -221,11 +221,11 @@ def _changed(settings: Settings) -> list[tuple[str, int]]:
     return [(name, value) for name, value in numbers_of(settings) if value != default[name]]
 
 
-def layout_for(directory: Path, nodes: int, first_port: int) -> Layout:
-    """That of the directory if it has one, which must fit; else a new one with free ports."""
+def layout_for(directory: Path, nodes: int, first_port: int, kept: KeptPorts) -> Layout:
+    """That of the directory if it has one, which must fit; else a new one. `kept` has its ports."""
     path = directory / "layout.json"
     if not path.exists():
-        ports = _server_ports(nodes, first_port)
+        ports = _server_ports(nodes, first_port, kept)
         return Layout(
             cluster=f"local-{_random.randrange(1 << 32):08x}",
             api_ports=tuple(ports[:nodes]),
@@ -237,47 +237,27 @@ def layout_for(directory: Path, nodes: int, first_port: int) -> Layout:
             f"{directory} holds a cluster of {len(found.api_ports)} servers, not {nodes}: "
             f"pass --nodes {len(found.api_ports)}, or another --data directory"
         )
-    _refuse_taken((*found.api_ports, *found.peer_ports))
+    _keep((*found.api_ports, *found.peer_ports), kept)
     return found
 
 
-def _server_ports(nodes: int, first_port: int) -> list[int]:
+def _server_ports(nodes: int, first_port: int, kept: KeptPorts) -> list[int]:
     if not first_port:
-        return free_ports(2 * nodes)
+        return kept.choose(2 * nodes)
     ports = [first_port + at for at in range(nodes)]
     ports += [first_port + 100 + at for at in range(nodes)]
-    _refuse_taken(ports)
+    _keep(ports, kept)
     return ports
 
 
-def _refuse_taken(ports: list[int] | tuple[int, ...]) -> None:
+def _keep(ports: list[int] | tuple[int, ...], kept: KeptPorts) -> None:
     for port in ports:
-        if not is_free(port):
+        if not kept.keep(port):
+            kept.close()
             raise Failure(
                 f"port {port} of 127.0.0.1 is in use: end what listens there (another "
                 "`coordctl up`?), or choose others with --first-port and a new --data directory"
             )
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 on which nobody listens now, all different."""
-    chosen: list[int] = []
-    while len(chosen) < count:
-        port = _random.choice(FREE_PORTS)
-        if port not in chosen and is_free(port):
-            chosen.append(port)
-    return chosen
-
-
-def is_free(port: int) -> bool:
-    """Whether a server could listen on this port of 127.0.0.1 now."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
 
 
 def is_ready(url: str) -> bool:

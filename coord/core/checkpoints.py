@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from coord.core import elastic, moves
+from coord.core.care import moves
+from coord.core.recovery import elastic
 from coord.core.step import Step, on
 from coord.core.tasks import current_task
 from coord.model.decisions import CheckpointCommitted

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from coord.core import (
-    breaker,
-    gangs,
-    hosts,
-    maintenance,
-    moves,
-    quarantine_course,
-    queues,
-    tasks,
-)
+from coord.core import gangs, hosts, tasks
+from coord.core.care import breaker, maintenance, moves, quarantine_course
+from coord.core.queueing import queues
 from coord.core.step import Step, on
 from coord.model.events import (
     ClockAdvanced,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from coord.core import quarantine as quarantines
+from coord.core.care import quarantine as quarantines
 from coord.core.step import Step
 from coord.model.decisions import HostDrained, HostQuarantined
 from coord.model.entities import DrainState, Gang, Hold, Host, HostStatus, Task

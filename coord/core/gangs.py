@@ -19,8 +19,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from coord.core import blame, failures, fleet, pace, waiting
-from coord.core.attribution import (
+from coord.core import failures, fleet
+from coord.core.causes import blame, pace
+from coord.core.causes.attribution import (
     VAGUE,
     Finding,
     begin_burst,
@@ -34,10 +35,11 @@ from coord.core.incidents import (
     incident_stopped,
     open_incident,
 )
-from coord.core.scope import companions, goes_on, recovery_in, waiting_for, widest_first
+from coord.core.queueing import waiting
+from coord.core.queueing.yielding import gave_way, hand_over
+from coord.core.recovery.scope import companions, goes_on, recovery_in, waiting_for, widest_first
 from coord.core.step import Step
 from coord.core.stopping import role_of, stop_task
-from coord.core.yielding import gave_way, hand_over
 from coord.model.decisions import (
     GangStopped,
     GangSucceeded,

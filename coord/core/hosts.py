@@ -17,8 +17,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from coord.core import drains, fleet, gangs, maintenance, quarantine_course, topology
-from coord.core.holes import keep_places_again
+from coord.core import fleet, gangs, topology
+from coord.core.care import drains, maintenance, quarantine_course
+from coord.core.queueing.holes import keep_places_again
 from coord.core.state import LIVE_HOST, State
 from coord.core.step import Step, on
 from coord.core.stopping import orphan_task

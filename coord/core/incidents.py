@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from coord.core.claims import DEVICE, each_of
+from coord.core.queueing.claims import DEVICE, each_of
 from coord.core.state import State
 from coord.core.step import Step
 from coord.model.care_decisions import DomainLost

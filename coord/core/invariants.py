@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from coord.core.claims import charge_of
-from coord.core.queues import limit_of
+from coord.core.queueing.claims import charge_of
+from coord.core.queueing.queues import limit_of
 from coord.core.state import LIVE_HOST, State
 from coord.model.care import OUT_OF_FLEET, QuarantineState
 from coord.model.entities import (

@@ -17,21 +17,13 @@ import hashlib
 
 import msgspec
 
-from coord.core import (
-    checkpoints,
-    cluster,
-    evidence,
-    hosts,
-    jobs,
-    maintenance,
-    quarantine_course,
-    queues,
-    tasks,
-    topology,
-    weights,
-)
+from coord.core import checkpoints, cluster, hosts, jobs, tasks, topology
+from coord.core.care import maintenance, quarantine_course
+from coord.core.causes import evidence
+from coord.core.queueing import queues
+from coord.core.queueing.scheduling import schedule
+from coord.core.recovery import weights
 from coord.core.requests import earlier_outcome, remember
-from coord.core.scheduling import schedule
 from coord.core.state import State
 from coord.core.step import HANDLERS, Step
 from coord.model.decisions import AnyDecision

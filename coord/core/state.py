@@ -11,8 +11,8 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from coord.core.claims import Claims
-from coord.core.recovering import Recovering
+from coord.core.queueing.claims import Claims
+from coord.core.recovery.recovering import Recovering
 from coord.core.timers import Timers
 from coord.model.care import Maintenance, Quarantine, Silence
 from coord.model.cost import IncidentTotal

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from coord.core import fleet
-from coord.core.scope import role_in
+from coord.core.recovery.scope import role_in
 from coord.core.step import Step
 from coord.model.entities import Gang, Task, TaskStatus
 from coord.model.spec import RoleSpec

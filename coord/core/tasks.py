@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from coord.core import attribution, gangs, pace
+from coord.core import gangs
+from coord.core.causes import attribution, pace
 from coord.core.incidents import close_incident, made_progress
 from coord.core.state import LIVE_HOST
 from coord.core.step import Step, on

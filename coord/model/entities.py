@@ -228,8 +228,8 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Burst(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Of the failures that ended a generation, the one taken for the first (`core/attribution.py`),
-    and how many others there were."""
+    """Of the failures that ended a generation, the one taken for the first, and how many others
+    there were (`core/causes/attribution.py`)."""
 
     weight: int
     """The lower, the likelier it is the root."""
@@ -253,7 +253,7 @@ NO_BURST = Burst(99, "")
 
 
 class Pacing(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How fast a gang progresses (`core/pace.py`)."""
+    """How fast a gang progresses (`core/causes/pace.py`)."""
 
     generation: int = 0
     advanced_ms: int = 0

@@ -15,7 +15,7 @@ LONGEST_MS = 1_000_000_000
 
 
 class QuarantineSettings(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How hosts leave the fleet on evidence and come back. (`core/quarantine.py`.)
+    """How hosts leave the fleet on evidence and come back. (`core/care/quarantine.py`.)
 
     Without a person's approval at most `share_permille` of the fleet and `domain_share_permille` of
     any one failure domain may be in quarantine, but always `free_hosts` of either.
@@ -55,7 +55,7 @@ class SilenceSettings(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class EvidenceSettings(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How failures are traced to ranks, programs and hosts. (`core/attribution.py`, `blame.py`.)
+    """How failures are traced to ranks, programs and hosts. (`core/causes/`)
 
     A host is blamed when it was where failures began at least `blame_least` times and by chance,
     with as many hosts as were looked at, that would happen to one fleet in `blame_one_in`.

@@ -290,7 +290,12 @@ async def test_the_cluster_is_shown_and_changed_through_any_node() -> None:
         added = await served.ask("POST", "/v1/cluster/members", member, node=follower)
         assert [m["node"] for m in added["members"]] == [1, 2, 3, 4]
         assert [told.node for told in await waiting] == [1, 2, 3, 4]
+        # One that ended before it kept what it was told waits to hear it again.
+        again = asyncio.create_task(WaitingRoom("test", 4).wait(joining, None, asyncio.Event()))
+        await served.ask("POST", "/v1/cluster/members", member, node=follower)
+        assert [told.node for told in await again] == [1, 2, 3, 4]
         joining.close()
+        await served.ask("POST", "/v1/cluster/members", member, node=follower)
         removed = await served.ask("DELETE", "/v1/cluster/members/4", node=follower)
         assert [m["node"] for m in removed["members"]] == [1, 2, 3]
         target = follower.config.node

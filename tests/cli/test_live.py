@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from coord.cli.exits import Exit
+from tests.free_ports import free_address
 
 COORDCTL = [sys.executable, "-m", "coord.cli.main"]
 JOB = """\
@@ -26,15 +25,6 @@ roles:
     replicas: 2
     resources: {devices: 1}
 """
-
-
-def free_port() -> int:
-    """Below the ports that the kernel gives to outgoing connections."""
-    for port in random.SystemRandom().sample(range(12_000, 20_000), 200):
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)):
-                return port
-    raise AssertionError("no free port between 12000 and 20000")
 
 
 def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 45.0) -> None:
@@ -49,7 +39,7 @@ class Cluster:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.address = f"127.0.0.1:{free_port()}"
+        self.address = free_address()
         self.environment = {**os.environ, "COORD_SERVER": self.address, "COORD_ACTOR": "ann"}
         self.processes: list[subprocess.Popen[bytes]] = []
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
-import random
-import socket
 import sys
 from collections.abc import AsyncIterator
 from itertools import count
@@ -36,23 +34,12 @@ from coord.model.plans import HostPlan
 from coord.model.settings import Settings
 from coord.model.spec import JobSpec, RoleSpec
 from coord.node.server import ServerConfig, run_server
+from tests.free_ports import free_ports
 
 from .virtual import eventually
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "client_example.py"
 SPEC = JobSpec("digits", (RoleSpec("trainer", ("true",)),))
-
-
-def free_port() -> int:
-    """Below the range that outgoing connections take theirs from, so that nobody takes it first."""
-    while True:
-        port = random.randrange(20_000, 32_000)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
 
 
 @contextlib.asynccontextmanager
@@ -61,7 +48,7 @@ async def running(data_dir: Path, port: int = 0, **changes: object) -> AsyncIter
     config = ServerConfig(
         node=1,
         data_dir=str(data_dir),
-        api_listen=f"127.0.0.1:{port or free_port()}",
+        api_listen=f"127.0.0.1:{port or free_ports(1)[0]}",
         **changes,  # type: ignore[arg-type]
     )
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -135,7 +122,7 @@ async def test_refusals_of_a_server_are_typed(tmp_path: Path) -> None:
 
 
 async def test_a_watch_follows_a_server_through_its_restart(tmp_path: Path) -> None:
-    port = free_port()
+    port = free_ports(1)[0]
     seen: list[int] = []
 
     async def follow(client: Client) -> None:

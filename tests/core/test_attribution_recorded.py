@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from coord_sim.core_world.driver import Driver
 
-from coord.core.flight_recorder import Dump, DumpError, diagnose, read_dump
+from coord.core.causes.flight_recorder import Dump, DumpError, diagnose, read_dump
 from coord.model import events
 from coord.model.entities import FailureCause, Incident
 from coord.model.settings import Settings

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coord.core import blame
+from coord.core.causes import blame
 from coord.core.state import State, new_state
 from coord.core.step import Step
 from coord.model.decisions import Decision, HostBlamed

@@ -7,8 +7,8 @@ from coord_sim.core_world.driver import Driver
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coord.core.attribution import NO_BURST
-from coord.core.evidence import FAULTS_KEPT
+from coord.core.causes.attribution import NO_BURST
+from coord.core.causes.evidence import FAULTS_KEPT
 from coord.core.invariants import violations
 from coord.model import events
 from coord.model.decisions import CauseRevised, IncidentOpened, RestartScheduled

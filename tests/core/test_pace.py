@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coord.core import pace
+from coord.core.causes import pace
 from coord.model.settings import EvidenceSettings
 
 RECORDED = Path(__file__).parents[3] / "shared" / "data" / "placement" / "alibaba_gpu_v2020"

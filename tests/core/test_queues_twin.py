@@ -14,12 +14,12 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from coord.core.claims import DEVICE, charge_of
 from coord.core.placement import rooms_of
-from coord.core.preemption import cost_of, is_preemptible, lost_ms_of, make_way
-from coord.core.shares import Shares
+from coord.core.queueing.claims import DEVICE, charge_of
+from coord.core.queueing.preemption import cost_of, is_preemptible, lost_ms_of, make_way
+from coord.core.queueing.shares import Shares
+from coord.core.queueing.turns import Turns, rank_of
 from coord.core.state import State
-from coord.core.turns import Turns, rank_of
 from coord.model.entities import Gang
 from coord.model.events import ClusterConfigured, HostRegistered, JobSubmitted, QueueConfigured
 from coord.model.events import LeaderElected as Elected

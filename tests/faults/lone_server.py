@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from coord.cli.local import free_ports
 from coord.client.errors import Unavailable
 from coord.client.sync import SyncClient
+from tests.free_ports import free_ports
 
 PATIENCE_S = 60.0
 T = TypeVar("T")

@@ -24,9 +24,10 @@ from jepsen_lite.workloads.specs import register_job
 from msgspec.structs import replace
 
 from coord.cli.exits import Exit
-from coord.cli.local import LocalCluster, free_ports
+from coord.cli.local import LocalCluster
 from coord.cli.main import cli
 from coord.client import SyncClient
+from tests.free_ports import free_ports
 
 NOWHERE = "http://127.0.0.1:9"
 READY_S = 90.0

@@ -10,7 +10,7 @@ from jepsen_lite.cluster.cluster import Cluster
 from jepsen_lite.cluster.hooks import HooksError
 from jepsen_lite.network.port import NotPossible
 
-from coord.cli.local import free_ports
+from tests.free_ports import free_ports
 
 HOOKS = """
 servers:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from coord.cli.local import free_ports
+from tests.free_ports import free_ports
 from tests.integration.cluster import ROOT, Fleet, digits_job
 
 pytestmark = pytest.mark.skipif(

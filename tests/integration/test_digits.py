@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from coord.cli.local import free_ports
+from tests.free_ports import free_ports
 from tests.integration.cluster import DIGITS
 
 STEPS = 60

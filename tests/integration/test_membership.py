@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from coord.cli.local import free_ports, get_json
+from coord.cli.local import get_json
 from coord.model.events import NoteAdded
+from tests.free_ports import free_ports
 from tests.integration.cluster import Fleet
 
 

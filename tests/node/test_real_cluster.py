@@ -19,7 +19,7 @@ from coord.raft.ports import Member
 from coord.raft.timings import RaftTimings
 from coord.store.environment import Environment, Identity
 from coord.store.events import LmdbEventStore
-from tests.node.test_server import free_address
+from tests.free_ports import free_address
 
 FORGETFUL = RaftTimings(keep_entries=10)
 """Hardly any tail behind a snapshot, so that who was away needs the snapshot itself."""

@@ -29,14 +29,8 @@ from coord.raft.ports import Member
 from coord.raft.timings import RaftTimings
 from coord.store.environment import Environment, Identity
 from coord.store.events import LmdbEventStore
+from tests.free_ports import free_address
 from tests.store.test_crash import spoil_pages
-
-
-def free_address() -> str:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 def config(directory: Path, **changes: Any) -> ServerConfig:

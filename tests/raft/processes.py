@@ -4,32 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 import signal
-import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.free_ports import free_ports
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 STARTED_S = 20.0
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 below the range that the kernel hands out by itself."""
-    found: list[int] = []
-    while len(found) < count:
-        port = random.randrange(20_000, 32_000)
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        if port not in found:
-            found.append(port)
-    return found
 
 
 class ServerProcess:

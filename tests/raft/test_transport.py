@@ -20,9 +20,9 @@ from coord.raft.network import FetchFailed, SnapshotSource
 from coord.raft.ports import Member
 from coord.raft.transport import TcpNetwork
 from coord.raft.wire import ConnectionEnded, FrameStream
+from tests.free_ports import free_ports
 from tests.raft.certificates import make_authority, make_certificate
 from tests.raft.clusters import wait
-from tests.raft.processes import free_ports
 
 
 class Handler:

@@ -16,6 +16,7 @@ SEEDS = [
         602_743, WorldOptions(seconds=20), id="a bit that turns over after the answer left"
     ),
     pytest.param(802_768, WorldOptions(seconds=20), id="an agent that ends a task and itself"),
+    pytest.param(804_850, WorldOptions(seconds=20), id="a server that joins before it was told"),
 ]
 
 

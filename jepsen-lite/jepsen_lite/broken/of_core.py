@@ -16,7 +16,7 @@ CORE = (
                 'return f"{gang.key}#{gang.generation}@{step_number}"',
                 'return f"{gang.key}@{step_number}"',
             ),
-            Edit("core/starting.py", "drop_unfinished(step, gang)", "drop_unfinished"),
+            Edit("core/queueing/starting.py", "drop_unfinished(step, gang)", "drop_unfinished"),
         ),
     ),
     Breakage(

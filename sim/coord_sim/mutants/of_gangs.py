@@ -7,9 +7,9 @@ from coord_sim.mutants.of_hosts import CORE
 
 _GANGS = "coord.core.gangs:"
 _FAILURES = "coord.core.failures:"
-_ATTRIBUTION = "coord.core.attribution:"
-_SCHEDULING = "coord.core.scheduling:"
-_STARTING = "coord.core.starting:"
+_ATTRIBUTION = "coord.core.causes.attribution:"
+_SCHEDULING = "coord.core.queueing.scheduling:"
+_STARTING = "coord.core.queueing.starting:"
 _PLACEMENT = "coord.core.placement."
 _CHECKPOINTS = "coord.core.checkpoints:"
 _ENDING = "coord.core.ending:"

@@ -7,7 +7,7 @@ from coord_sim.mutants.mutant import Edit, Mutant, Reach
 CORE = (Reach.CORE, Reach.EXPLORE, Reach.CLUSTER)
 _MACHINE = "coord.core.machine:apply"
 _HOSTS = "coord.core.hosts:"
-_BREAKER = "coord.core.breaker:"
+_BREAKER = "coord.core.care.breaker:"
 
 TIME = (
     Mutant(
@@ -181,7 +181,7 @@ SILENCE = (
         reach=CORE,
         edits=(
             Edit(
-                "coord.core.pace:look_for_hang",
+                "coord.core.causes.pace:look_for_hang",
                 "if any(step.state.hosts[task.host].status != HostStatus.UP for task in running):",
                 "if False:",
             ),
@@ -274,7 +274,7 @@ INCARNATIONS = (
         reach=CORE,
         edits=(
             Edit(
-                "coord.core.holes:keep_places_again",
+                "coord.core.queueing.holes:keep_places_again",
                 "if not usable(state.hosts[name]):",
                 "if name:",
             ),

@@ -6,8 +6,8 @@ from __future__ import annotations
 from coord_sim.mutants.mutant import Edit, Mutant, Reach
 
 _SHARED = (Reach.SHARED,)
-_QUARANTINE = "coord.core.quarantine:"
-_SEARCH = "coord.core.preemption:_Search."
+_QUARANTINE = "coord.core.care.quarantine:"
+_SEARCH = "coord.core.queueing.preemption:_Search."
 
 CARE = (
     Mutant(
@@ -46,7 +46,7 @@ CARE = (
         reach=_SHARED,
         edits=(
             Edit(
-                "coord.core.quarantine_course:_answered",
+                "coord.core.care.quarantine_course:_answered",
                 "if event.version != row.version:",
                 "if False:",
             ),
@@ -72,7 +72,7 @@ CARE = (
         breaks="a dead switch is taken for the death of one host after the other",
         races=(20,),
         reach=_SHARED,
-        edits=(Edit("coord.core.breaker:judge", "if name not in kept:", "if name:"),),
+        edits=(Edit("coord.core.care.breaker:judge", "if name not in kept:", "if name:"),),
     ),
     Mutant(
         name="domain-grace",
@@ -82,7 +82,7 @@ CARE = (
         reach=_SHARED,
         edits=(
             Edit(
-                "coord.core.silence:take_due",
+                "coord.core.care.silence:take_due",
                 "if step.now_ms < known.due_ms and not allowed:",
                 "if False:",
             ),
@@ -99,7 +99,7 @@ QUEUES = (
         reach=_SHARED,
         edits=(
             Edit(
-                "coord.core.shares:Shares._left",
+                "coord.core.queueing.shares:Shares._left",
                 "if spec.borrowing_limit >= 0:",
                 "if False:",
             ),
@@ -113,7 +113,7 @@ QUEUES = (
         reach=_SHARED,
         edits=(
             Edit(
-                "coord.core.preemption:is_preemptible",
+                "coord.core.queueing.preemption:is_preemptible",
                 "and job.spec.preemptible",
                 "and gang.key",
             ),
@@ -144,7 +144,7 @@ QUEUES = (
         reach=_SHARED,
         edits=(
             Edit(
-                "coord.core.backfill:keep_from_others",
+                "coord.core.queueing.backfill:keep_from_others",
                 "left.append(_without(room, gang, role, count) if count else room)",
                 "left.append(room)",
             ),
@@ -175,7 +175,7 @@ GANGS = (
         reach=_SHARED,
         edits=(
             Edit(
-                "coord.core.spares:_missing",
+                "coord.core.recovery.spares:_missing",
                 "gang.spares - sum(hold.spare for hold in gang.holds)",
                 "gang.spares",
             ),
@@ -189,7 +189,7 @@ GANGS = (
         reach=_SHARED,
         edits=(
             Edit(
-                "coord.core.waiting:smallest_now",
+                "coord.core.queueing.waiting:smallest_now",
                 "if now_ms >= shrinks_at_ms(state, gang):",
                 "if True:",
             ),
@@ -203,7 +203,7 @@ GANGS = (
         reach=_SHARED,
         edits=(
             Edit(
-                "coord.core.scheduling:_backs_off",
+                "coord.core.queueing.scheduling:_backs_off",
                 "if awaits_others(step.state, gang):",
                 "if False:",
             ),
@@ -217,7 +217,7 @@ GANGS = (
         reach=_SHARED,
         edits=(
             Edit(
-                "coord.core.weights:_published",
+                "coord.core.recovery.weights:_published",
                 "if isinstance(found, Rejection):",
                 "task = step.state.tasks.get(event.task)\n"
                 "    if found == Rejection.STALE_GENERATION and task is not None "
@@ -226,7 +226,7 @@ GANGS = (
                 "    if isinstance(found, Rejection):",
             ),
             Edit(
-                "coord.core.weights:_published",
+                "coord.core.recovery.weights:_published",
                 "if task.status not in WORKING:",
                 "if False:",
             ),
@@ -240,7 +240,7 @@ GANGS = (
         reach=_SHARED,
         edits=(
             Edit(
-                "coord.core.weights:_published",
+                "coord.core.recovery.weights:_published",
                 "if known is not None and event.version <= known.version:",
                 "if False:",
             ),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from coord.core.placement import rooms_of
-from coord.core.preemption import being_freed
+from coord.core.queueing.preemption import being_freed
+from coord.core.queueing.waiting import smallest_now
 from coord.core.state import State
-from coord.core.waiting import smallest_now
 from coord.model import care_decisions, decisions, events
 from coord.model.care import OUT_OF_FLEET
 from coord.model.entities import Gang, GangPhase, TaskStatus

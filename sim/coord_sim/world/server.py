@@ -73,6 +73,8 @@ class SimServer:
         self.clock = clock
         self.members = members
         """The first configuration; empty for one that joins later."""
+        self.told: tuple[Member, ...] = ()
+        """What a leader about to add it said who the members are; forgotten when it ends."""
         self.process: SimProcess | None = None
         self.network: SimPeerNetwork | None = None
         self.node: Node | None = None

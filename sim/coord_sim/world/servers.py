@@ -27,6 +27,7 @@ from coord.store.ports import StorageCorrupt, StorageFull
 from coord_sim.kernel import Kernel, SimProcess, current_process
 from coord_sim.world.clock import SimClock
 from coord_sim.world.disk import SimDisk, SimEnvironment
+from coord_sim.world.joining import tell_and_add, wait_to_join
 from coord_sim.world.member_checks import MemberChecks
 from coord_sim.world.peers import Connection, SimPeers
 from coord_sim.world.raft_checks import CATCHES_UP, HALTED, REFUSES_DAMAGE, RaftChecks
@@ -186,7 +187,7 @@ class SimServers:
         server = self._new(number, ())
         self.start(number)
         outcome = await self.ask_leader(
-            lambda node: node.log.add_member(server.member, limit_s / 2), limit_s
+            lambda node: tell_and_add(node, server, limit_s / 2), limit_s
         )
         if isinstance(outcome, Committed):
             self.counts["added"] += 1
@@ -359,10 +360,11 @@ class SimServers:
         assert process is not None
         self.checks.started(server.number, server.disk)
         environment = SimEnvironment.open(server.disk, Identity(CLUSTER, server.number))
+        server.told = ()
         members, joins = server.members, False
         if not members:
             joins = True
-            members = await self._wait_to_join(server, environment)
+            members = await wait_to_join(server, environment, self.leader, self.kernel.now_s)
         server.network = self.peers.network(
             server.number, process, lambda: not server.disk.faults.full
         )
@@ -402,18 +404,6 @@ class SimServers:
         if server.disk.faults.full:
             raise OSError(errno.ENOSPC, "No space left on device")
         return written
-
-    async def _wait_to_join(
-        self, server: SimServer, environment: SimEnvironment
-    ) -> tuple[Member, ...]:
-        """Who the members are, by the leader's word, as over HTTP in a real cluster."""
-        while environment.get("raft_meta", b"members") is None:
-            leader = self.leader()
-            if leader is not None:
-                others = leader.log.status().members
-                return (*[one for one in others if one.node != server.number], server.member)
-            await asyncio.sleep(0.5)
-        return (server.member,)
 
     def _node_config(self, server: SimServer) -> NodeConfig:
         config = self.config

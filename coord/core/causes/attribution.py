@@ -28,8 +28,8 @@ import msgspec
 from msgspec.structs import replace
 
 from coord.core import failures
-from coord.core.readings import Sign, sign_of
-from coord.core.scope import recovery_in
+from coord.core.causes.readings import Sign, sign_of
+from coord.core.recovery.scope import recovery_in
 from coord.core.state import State
 from coord.core.step import Step
 from coord.model.decisions import CauseRevised

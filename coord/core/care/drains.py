@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from coord.core import fleet, gangs, moves, quarantine_course
+from coord.core import fleet, gangs
+from coord.core.care import moves, quarantine_course
 from coord.core.step import Step
 from coord.model.decisions import HostDraining, HostReturned
 from coord.model.entities import DrainState, FailureCause, Host

@@ -25,7 +25,8 @@ from collections.abc import Iterable
 import msgspec
 from msgspec.structs import replace
 
-from coord.core import attribution, fleet
+from coord.core import fleet
+from coord.core.causes import attribution
 from coord.core.state import State
 from coord.core.step import Step
 from coord.model.decisions import HostBlamed

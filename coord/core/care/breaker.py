@@ -12,7 +12,8 @@ judged together. This one stays the last guard.
 
 from __future__ import annotations
 
-from coord.core import hosts, silence
+from coord.core import hosts
+from coord.core.care import silence
 from coord.core.state import LIVE_HOST, State
 from coord.core.step import Step
 from coord.model.decisions import EvictionsFrozen, EvictionsResumed

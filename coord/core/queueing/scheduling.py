@@ -11,7 +11,6 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from coord.core import gangs
-from coord.core.backfill import keep_from_others
 from coord.core.placement import (
     Plan,
     Refusal,
@@ -23,16 +22,17 @@ from coord.core.placement import (
     rooms_of,
     wish_of,
 )
-from coord.core.preemption import Way, make_way
-from coord.core.queues import QUEUES_SINCE
-from coord.core.scope import awaits_others
-from coord.core.shares import Shares, free_in, narrowed
-from coord.core.spares import refill
-from coord.core.starting import start
+from coord.core.queueing.backfill import keep_from_others
+from coord.core.queueing.preemption import Way, make_way
+from coord.core.queueing.queues import QUEUES_SINCE
+from coord.core.queueing.shares import Shares, free_in, narrowed
+from coord.core.queueing.starting import start
+from coord.core.queueing.turns import Turns, rank_of
+from coord.core.queueing.waiting import reason_of, smallest_now
+from coord.core.recovery.scope import awaits_others
+from coord.core.recovery.spares import refill
 from coord.core.step import Step
 from coord.core.stopping import role_of
-from coord.core.turns import Turns, rank_of
-from coord.core.waiting import reason_of, smallest_now
 from coord.model.decisions import GangPreempted, JobQueued, RoomReserved
 from coord.model.entities import Gang, Hold, QueueReason
 from coord.model.spec import RoleSpec

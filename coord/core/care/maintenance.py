@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from coord.core import drains, topology
+from coord.core import topology
+from coord.core.care import drains
 from coord.core.gangs import ACTIVE
 from coord.core.placement import place, rooms_of
 from coord.core.state import State

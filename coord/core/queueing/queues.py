@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from coord.core.claims import DEVICE
+from coord.core.queueing.claims import DEVICE
 from coord.core.state import State
 from coord.core.step import Step, on
 from coord.model.entities import FINISHED_JOB, GangPhase, Queue

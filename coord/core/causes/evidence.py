@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from coord.core import attribution, fleet, gangs, quarantine_course
+from coord.core import fleet, gangs
+from coord.core.care import quarantine_course
+from coord.core.causes import attribution
 from coord.core.state import LIVE_HOST, State
 from coord.core.step import Step, on
 from coord.core.tasks import current_task

@@ -10,7 +10,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from coord.core.placement.plan import Refusal
-from coord.core.scope import recovery_in, role_in
+from coord.core.recovery.scope import recovery_in, role_in
 from coord.core.state import State
 from coord.core.step import Step
 from coord.model.entities import Gang, QueueReason

@@ -21,9 +21,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from coord.core.claims import DEVICE, charge_of, each_of
 from coord.core.placement import Plan, Room, Rooms, place
-from coord.core.shares import Shares, free_in, narrowed
+from coord.core.queueing.claims import DEVICE, charge_of, each_of
+from coord.core.queueing.shares import Shares, free_in, narrowed
 from coord.core.state import State
 from coord.model.entities import Gang, GangPhase, Hold, Task, TaskStatus
 from coord.model.spec import Placing, Resources

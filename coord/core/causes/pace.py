@@ -19,8 +19,8 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from coord.core import attribution
-from coord.core.attribution import CONSEQUENCE, VAGUE, Finding
+from coord.core.causes import attribution
+from coord.core.causes.attribution import CONSEQUENCE, VAGUE, Finding
 from coord.core.step import Step
 from coord.model.decisions import HangDetected, SlowRankSuspected
 from coord.model.entities import FailureCause, Gang, HostStatus, Task, TaskStatus

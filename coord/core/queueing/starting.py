@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from coord.core import fleet, spares
+from coord.core import fleet
 from coord.core.checkpoints import drop_unfinished
 from coord.core.incidents import incident_placed
 from coord.core.placement import Plan
-from coord.core.queues import QUEUES_SINCE
+from coord.core.queueing.queues import QUEUES_SINCE
+from coord.core.recovery import spares
 from coord.core.step import Step
 from coord.core.stopping import role_of
 from coord.model.decisions import Placement, SpareActivated, TasksPlaced

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from coord.core.elastic import room_for_others
 from coord.core.placement import Rooms, keep_beside
-from coord.core.scope import recovery_in, role_in
-from coord.core.shares import Shares, free_in, narrowed
+from coord.core.queueing.shares import Shares, free_in, narrowed
+from coord.core.recovery.elastic import room_for_others
+from coord.core.recovery.scope import recovery_in, role_in
 from coord.core.state import State
 from coord.core.step import Step
 from coord.model.decisions import SpareKept

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import heapq
 
-from coord.core.claims import DEVICE, each_of, owner_of
-from coord.core.shares import Shares
+from coord.core.queueing.claims import DEVICE, each_of, owner_of
+from coord.core.queueing.shares import Shares
 from coord.core.state import State
 from coord.model.entities import Gang
 

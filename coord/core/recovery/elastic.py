@@ -10,14 +10,14 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from coord.core import gangs
-from coord.core.backfill import keep_from_others
 from coord.core.fleet import usable
 from coord.core.placement import Plan, Rooms, place, rooms_of
-from coord.core.scope import recovery_in, role_in
-from coord.core.shares import Shares, free_in, narrowed
+from coord.core.queueing.backfill import keep_from_others
+from coord.core.queueing.shares import Shares, free_in, narrowed
+from coord.core.queueing.waiting import smallest_of
+from coord.core.recovery.scope import recovery_in, role_in
 from coord.core.state import State
 from coord.core.step import Step
-from coord.core.waiting import smallest_of
 from coord.model.decisions import GangGrowing
 from coord.model.entities import FailureCause, Gang, GangPhase, Hold
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 import msgspec
 from msgspec.structs import replace
 
-from coord.core.claims import DEVICE, charge_of, each_of, owner_of
 from coord.core.placement import Rooms
+from coord.core.queueing.claims import DEVICE, charge_of, each_of, owner_of
 from coord.core.state import State
 from coord.model.entities import Gang
 from coord.model.queue import QueueSpec

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from coord.core import blame, fleet, quarantine
+from coord.core import fleet
+from coord.core.care import quarantine
+from coord.core.causes import blame
 from coord.core.step import Step, on
 from coord.model.care import Quarantine, QuarantineState
 from coord.model.care_decisions import HostReleased, QuarantineDropped

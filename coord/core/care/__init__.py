@@ -1,0 +1,1 @@
+"""Hosts that are set aside, emptied or silent, and how they come back."""

@@ -1,0 +1,1 @@
+"""What failed first, and whose fault it was."""

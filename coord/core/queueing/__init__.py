@@ -1,0 +1,1 @@
+"""Who may have how much, whose turn it is, and what starts."""

@@ -1,0 +1,1 @@
+"""What stops together after a failure, and what goes on."""
