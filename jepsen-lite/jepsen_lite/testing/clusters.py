@@ -30,7 +30,6 @@ from jepsen_lite.workloads.port import Context
 HEALED = "once everything is healed, every server and agent comes back"
 READY_S = 120.0
 """Of a machine with more to do than it can."""
-AGENT_PLACES = ("host", "data", "address", "servers", "cluster")
 
 
 class RunningCluster:

@@ -21,12 +21,12 @@ class Outcome(msgspec.Struct, frozen=True):
     detail: str = ""
 
 
-def run(seed: int, steps: int, *, twin: bool = True) -> Outcome:
+def run(seed: int, steps: int, *, twin: bool = True, kind: type[World] = World) -> Outcome:
     """Live through `steps`, calm down, look for what is unmet. The same seed, the same outcome."""
     world: World | None = None
     broken, detail = "", ""
     try:
-        world = World(seed, twin=twin)
+        world = kind(seed, twin=twin)
         world.live_through(steps)
         world.calm_down()
         unmet = world.unmet()

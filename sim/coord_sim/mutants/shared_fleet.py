@@ -19,8 +19,8 @@ from coord.model.queue import QueueSpec
 from coord.model.settings import Policy, QuarantineSettings, SilenceSettings
 from coord.model.spec import JobSpec
 from coord_sim.core_world.machines import Machine
-from coord_sim.core_world.run import LIVE, TOTAL, Outcome
-from coord_sim.core_world.violation import CoreViolation
+from coord_sim.core_world.run import Outcome
+from coord_sim.core_world.run import run as run_world
 from coord_sim.core_world.world import SETTINGS, World
 from coord_sim.mutants.shared_rules import SharedTruth
 
@@ -226,20 +226,4 @@ FAULTS = (
 
 def run(seed: int, steps: int, *, twin: bool = True) -> Outcome:
     """As `core_world.run`."""
-    world: SharedFleet | None = None
-    broken, detail = "", ""
-    try:
-        world = SharedFleet(seed, twin=twin)
-        world.live_through(steps)
-        world.calm_down()
-        unmet = world.unmet()
-        if unmet:
-            broken, detail = LIVE, "; ".join(unmet)
-    except CoreViolation as found:
-        broken, detail = found.property, found.detail
-    except Exception as error:  # Whatever it is: the machine must take every entry (races.md 42).
-        broken, detail = TOTAL, f"{type(error).__name__}: {error}"
-    if world is None:
-        return Outcome(seed, 0, "", broken, detail)
-    meta = world.state.meta
-    return Outcome(seed, meta.applied_index, meta.digest, broken, detail)
+    return run_world(seed, steps, twin=twin, kind=SharedFleet)
