@@ -35,7 +35,7 @@ from coord.core.incidents import (
     incident_stopped,
     open_incident,
 )
-from coord.core.queueing import waiting
+from coord.core.queueing import order, waiting
 from coord.core.queueing.yielding import gave_way, hand_over
 from coord.core.recovery.scope import companions, goes_on, recovery_in, waiting_for, widest_first
 from coord.core.step import Step
@@ -323,6 +323,7 @@ def task_started(step: Step, task: Task, pid: int) -> None:
             gang = replace(gang, progress_ms=max(step.now_ms, 1))
             state.timers.arm("gang", gang.key, step.now_ms)
         incident_started(step, gang)
+        order.started(step, gang)
         if gang.best_step < 0 and gang.step < 0:
             # It has never reported a step: to run again is all the progress there is to see.
             gang = close_incident(step, gang, resolved=True)

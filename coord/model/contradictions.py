@@ -29,6 +29,7 @@ def contradictions(spec: JobSpec, at: int) -> Found:
     yield from _of_numbers(role)
     yield from _of_company(spec, role)
     yield from _of_nearness(spec, at)
+    yield from _of_order(spec, at)
 
 
 def _of_resources(role: RoleSpec) -> Found:
@@ -164,3 +165,38 @@ def _of_nearness(spec: JobSpec, at: int) -> Found:
             "placement.near",
             f"requires the host of {placing.near!r}, but whole_hosts leaves room for one role",
         )
+
+
+def _of_order(spec: JobSpec, at: int) -> Found:
+    role = spec.roles[at]
+    names = [other.name for other in spec.roles]
+    for name in dict.fromkeys(role.placement.after):
+        if name == role.name:
+            yield "placement.after", f"names {name!r} itself; a role cannot start after itself"
+        elif name not in names:
+            yield "placement.after", f"names {name!r}, which is no role of the job"
+        elif way := _way(spec, name, role.name):
+            yield (
+                "placement.after",
+                f"names {name!r}, which waits for it: {' waits for '.join((role.name, *way))}",
+            )
+    if len(dict.fromkeys(role.placement.after)) < len(role.placement.after):
+        yield "placement.after", "names a role twice"
+
+
+def _way(spec: JobSpec, first: str, last: str) -> tuple[str, ...]:
+    """Roles from one to another, each of which starts only once the next has, or has its place;
+    empty when there is no such way."""
+    ways: dict[str, tuple[str, ...]] = {first: (first,)}
+    waiting = [first]
+    while waiting:
+        name = waiting.pop(0)
+        role = spec.role(name)
+        if name == last or role is None:
+            return ways.get(last, ())
+        near = (role.placement.near,) if role.placement.near_required else ()
+        for other in (*role.placement.after, *near):
+            if other not in ways:
+                ways[other] = (*ways[name], other)
+                waiting.append(other)
+    return ()

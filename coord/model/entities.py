@@ -121,6 +121,8 @@ class QueueReason(enum.StrEnum):
     """Others of its job that restart with it have not stopped yet."""
     FULL_SIZE = "full_size"
     """It could have a place soon, but waits for one for all of it."""
+    AFTER = "after"
+    """A role of its job that it starts after has not started."""
 
 
 class Host(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -78,6 +78,9 @@ class Placing(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
     near_level: str = "rack"
     near_required: bool = False
     """Whether it waits for a place there, or goes elsewhere."""
+    after: tuple[str, ...] = ()
+    """Roles of the same job that it starts after: it gets no place before all their tasks run, or
+    they have ended. Who runs already runs on when they restart."""
 
     def __post_init__(self) -> None:
         canonical(self)

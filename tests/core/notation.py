@@ -10,6 +10,7 @@
     tick                                  ClockAdvanced
     submit d: t x4 devices=1 spares=1; s x2 independent | user_limit=1 checkpoint_dir=/c
     submit d: t x4 within=rack whole_hosts; s x2 near=t near_required apart_from=t,job/e
+    submit d: t x4; s x2 after=t             s gets no place before t has started
     submit d: t x4 scope=job shrink_after_ms=5000 grow_every_ms=0; s x2 independent optional
                                           how roles recover; `optional`: not required
     started, exited, reaped, unkillable, launch-failed, progress, begin, shard TASK key=value ...
@@ -239,7 +240,7 @@ def _role(words: list[str]) -> RoleSpec:
             given[word] = True
         elif word in ("whole_hosts", "near_required"):
             placing[word] = True
-        elif key == "apart_from":
+        elif key in ("apart_from", "after"):
             placing[key] = tuple(value.split(","))
         elif key in Placing.__struct_fields__:
             placing[key] = value

@@ -55,6 +55,9 @@ CONTRADICTIONS: dict[str, tuple[str, tuple[RoleSpec, ...]]] = {
     "near itself": ("placement.near", (role(near="r"),)),
     "near nobody": ("placement.near", (role(near="who"),)),
     "required near nobody": ("placement.near_required", (role(near_required=True),)),
+    "after itself": ("placement.after", (role(after=("r",)),)),
+    "after nobody": ("placement.after", (role(after=("who",)),)),
+    "after one role twice": ("placement.after", (role("a"), role(after=("a", "a")))),
     "near on a host apart from": (
         "placement.near",
         (
@@ -85,6 +88,27 @@ def test_roles_that_are_near_each_other_in_a_circle_are_refused() -> None:
         "roles[0].placement.near",
         "roles[1].placement.near",
     ]
+
+
+def test_roles_that_start_after_each_other_in_a_circle_are_refused() -> None:
+    """Each of the circle says the whole of it; who only hangs on to it says nothing."""
+    roles = (role("a", after=("c",)), role("b", after=("a",)), role("c", after=("b",)))
+    problems = spec_problems(JobSpec("j", (*roles, role("d", after=("a",)))))
+    assert [problem.path for problem in problems] == [
+        f"roles[{at}].placement.after" for at in range(3)
+    ]
+    assert problems[0].message == (
+        "names 'c', which waits for it: a waits for c waits for b waits for a"
+    )
+
+
+def test_roles_that_start_after_one_that_must_be_near_them_are_refused() -> None:
+    """A role that must stand near another waits for it, too."""
+    roles = (role("a", after=("b",)), role("b", near="a", near_required=True))
+    problems = spec_problems(JobSpec("j", roles))
+    assert [problem.path for problem in problems] == ["roles[0].placement.after"]
+    preferred = (roles[0], role("b", near="a"))
+    assert not spec_problems(JobSpec("j", preferred))
 
 
 @pytest.mark.parametrize("priority", [-1_000_001, 1_000_001])

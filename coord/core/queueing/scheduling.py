@@ -23,6 +23,7 @@ from coord.core.placement import (
     wish_of,
 )
 from coord.core.queueing.backfill import keep_from_others
+from coord.core.queueing.order import starts_after
 from coord.core.queueing.preemption import Way, make_way
 from coord.core.queueing.queues import QUEUES_SINCE
 from coord.core.queueing.shares import Shares, free_in, narrowed
@@ -291,6 +292,9 @@ def _backs_off(step: Step, gang: Gang) -> bool:
     """It may not start yet. Says so."""
     if awaits_others(step.state, gang):
         _queue(step, gang, QueueReason.TOGETHER, "others of its job that restart with it still run")
+        return True
+    if missing := starts_after(step.state, gang):
+        _queue(step, gang, QueueReason.AFTER, f"not started yet: {', '.join(missing)}")
         return True
     if gang.not_before_ms <= step.now_ms:
         return False
