@@ -25,10 +25,11 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError
 
 from coord.model import channel
-from coord.model.decisions import DECISION_TYPES, AnyDecision
+from coord.model.decisions import DECISION_TYPES, AnyDecision, RosterCut
 from coord.model.entry import Batch, Recorded
 from coord.model.events import EVENT_TYPES, AnyEvent, HeartbeatsSeen
 from coord.model.incident import IncidentFooter, IncidentHeader
+from coord.model.roster import RosterChanged, RosterHeard
 from coord.pb import channel_pb2, incident_pb2, log_pb2, peer_pb2
 
 
@@ -80,8 +81,15 @@ class Schema(Generic[T]):
 # Matching structs and messages
 
 
-_WIRE_NAMES: dict[tuple[type, str], str] = {(HeartbeatsSeen, "slots"): "slot_deltas"}
-"""Fields that are named otherwise on the wire, because they mean something else there."""
+_WIRE_NAMES: dict[tuple[type, str], str] = {
+    (HeartbeatsSeen, "slots"): "slot_deltas",
+    (RosterChanged, "joined_slots"): "joined_slot_deltas",
+    (RosterChanged, "left_slots"): "left_slot_deltas",
+    (RosterHeard, "except_slots"): "except_slot_deltas",
+    (RosterCut, "slots"): "slot_deltas",
+}
+"""Fields that are named otherwise on the wire, because they mean something else there: slots are
+sent as distances."""
 
 _INTEGERS = frozenset(
     {
@@ -232,7 +240,7 @@ def _field_converter(
     where = f"{struct_type.__name__}.{name}"
     origin = typing.get_origin(kind)
     if (struct_type, name) in _WIRE_NAMES:
-        return _write_slots, _read_slots
+        return _slots_converter(name, wire.name)
     if origin is dict:
         return _map_converter(name)
     if origin is tuple:
@@ -333,15 +341,15 @@ def _message_converter(
     return write, read
 
 
-def _write_slots(struct: HeartbeatsSeen, message: Any) -> None:
-    slots = struct.slots
-    if slots:
-        message.slot_deltas.append(slots[0])
-        message.slot_deltas.extend(map(operator.sub, slots[1:], slots))
+def _slots_converter(name: str, wire_name: str) -> Converter:
+    def write(struct: Any, message: Any) -> None:
+        slots = getattr(struct, name)
+        if slots:
+            deltas = getattr(message, wire_name)
+            deltas.append(slots[0])
+            deltas.extend(map(operator.sub, slots[1:], slots))
 
-
-def _read_slots(message: Any) -> tuple[int, ...]:
-    return tuple(accumulate(message.slot_deltas))
+    return write, lambda message: tuple(accumulate(getattr(message, wire_name)))
 
 
 def _compare(name: str, model: set[str], wire: set[str]) -> None:

@@ -23,6 +23,7 @@ from coord.cli.wording import (
 from coord.model import care_decisions as c
 from coord.model import decisions as d
 from coord.model import events as e
+from coord.model import roster as r
 from coord.model.entities import QueueReason
 from coord.model.faults import fault_of
 from coord.model.health import HealthOutcome
@@ -157,6 +158,18 @@ def _timed_out(event: e.CollectiveTimedOut) -> Said:
     return Said(event.task, f"{said}, {by}", job_of_task(event.task), tasks=(event.task,))
 
 
+def _roster_changed(event: r.RosterChanged) -> Said:
+    joined = count_text(len(event.joined_slots), "host")
+    said = f"anew, {joined}" if event.replaces else f"{joined} joined, {len(event.left_slots)} left"
+    return Said(f"roster {event.number}", said)
+
+
+def _roster_heard(event: r.RosterHeard) -> Said:
+    silent = event.except_ages.count(0)
+    said = f"all of phases {event.from_phase} to {event.to_phase - 1}"
+    return Said(f"roster {event.number}", f"{said}, but for {silent}" if silent else said)
+
+
 def _health(event: e.HealthChecked) -> Said:
     how = event.outcome.replace("_", " ")
     if event.outcome == HealthOutcome.FAILED:
@@ -179,6 +192,8 @@ EVENTS: dict[type[e.Event], Callable[[Any], Said]] = {
     e.EvictionsAllowed: lambda event: Said("fleet", _by(event.actor, event.reason)),
     e.HostRegistered: _registered,
     e.HeartbeatsSeen: lambda event: Said(event.source, count_text(len(event.slots), "heartbeat")),
+    r.RosterChanged: _roster_changed,
+    r.RosterHeard: _roster_heard,
     e.PreemptionNoticed: lambda event: Said(
         event.host,
         f"goes away in {clock_text(event.grace_ms)}{f': {event.reason}' if event.reason else ''}",
@@ -419,6 +434,9 @@ DECISIONS: dict[type[d.Decision], Callable[[Any], Said]] = {
     d.IncidentOpened: _opened,
     d.CauseRevised: _opened,
     d.IncidentClosed: _closed,
+    d.RosterCut: lambda it: Said(
+        f"relay {it.relay}", f"no more for {count_text(len(it.slots), 'host')}"
+    ),
     d.SlowRankSuspected: lambda it: _gang(
         it,
         f"{it.task} takes {it.pace_us // 1000} ms for a step, {it.usual_us // 1000} are usual",

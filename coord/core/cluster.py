@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coord.core import gangs, hosts, tasks
+from coord.core import gangs, hosts, rosters, tasks
 from coord.core.care import breaker, maintenance, moves, quarantine_course
 from coord.core.queueing import queues
 from coord.core.step import Step, on
@@ -24,6 +24,7 @@ LOOKS = {
     "maintenance": maintenance.look_at,
     "moves": moves.look_at,
     "quarantine": quarantine_course.look_at,
+    "roster": rosters.look_at,
 }
 """What looks at a row when its alarm goes off. `silence` has none: its alarm only wakes `judge`."""
 

@@ -4,7 +4,7 @@
 | ------- | -------------------------------------- | ------- | --------------- |
 | (none)  | HostRegistered                         | up      | HostJoined      |
 | up      | silent for `suspect_ms`                | suspect | HostSuspected   |
-| suspect | HeartbeatsSeen of its incarnation      | up      | HostCleared     |
+| suspect | a beat of its incarnation counts       | up      | HostCleared     |
 | suspect | silent for `lease_ms`, breaker allows  | lost    | HostLost        |
 | lost    | `fence_ms` later                       | lost    | HostFenced      |
 | any     | HostRegistered, as a new incarnation   | up      | HostJoined      |
@@ -17,19 +17,18 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from coord.core import fleet, gangs, topology
+from coord.core import fleet, gangs, rosters, topology
 from coord.core.care import drains, maintenance, quarantine_course
+from coord.core.hearing import clear, hear_of_tasks, is_watched_by_roster, judge_silence, wake
 from coord.core.queueing.holes import keep_places_again
 from coord.core.state import LIVE_HOST, State
 from coord.core.step import Step, on
 from coord.core.stopping import orphan_task
 from coord.model.decisions import (
-    HostCleared,
     HostFenced,
     HostJoined,
     HostLost,
     HostRemoved,
-    HostSuspected,
 )
 from coord.model.entities import DrainState, FailureCause, Host, HostStatus, Task, TaskStatus
 from coord.model.events import (
@@ -86,16 +85,17 @@ def _registered(step: Step, event: HostRegistered) -> Rejection | None:
     )
     step.result = host.incarnation
     cause = step.decide(HostJoined((step.cause,), host.host, slot, host.incarnation, adopted))
+    rosters.cut(step, (slot,), cause)
     for key in kept:
         _resume(step, state.tasks[key], found.get(key))
     gangs.tasks_vanished(step, vanished, last_seen_ms, cause)
     fleet.look_if_drained(step, host.host)
     quarantine_course.registered(step, host.host)
     keep_places_again(step, host.host)
-    _hear_of_tasks(step, host)
+    hear_of_tasks(step, host)
     if known is not None and known.boot != host.boot:
         maintenance.booted(step, host.host)
-    _wake(state, host)
+    wake(state, host)
     step.scheduling = True
     return None
 
@@ -174,39 +174,25 @@ def _heard(step: Step, event: HeartbeatsSeen) -> Rejection | None:
     state = step.state
     live = state.live_incarnations
     seen = state.last_seen_ms
+    relay_of = state.relay_of
     now_ms = step.now_ms
     if len(event.slots) != len(event.incarnations):
         return Rejection.INVALID
     count = len(live)
     counted = 0
+    straight = []
+    """Of hosts that stand in a roster: they are with their relay no more."""
     for slot, incarnation in zip(event.slots, event.incarnations, strict=True):
         if 0 <= slot < count and live[slot] == incarnation and incarnation:
             seen[slot] = max(seen[slot], now_ms)
             counted += 1
+            if slot in relay_of:
+                straight.append(slot)
             if slot in state.attentive:
-                _clear(step, state.hosts[state.slots[slot]])
+                clear(step, state.hosts[state.slots[slot]])
+    rosters.cut(step, straight)
     step.result = counted
     return None
-
-
-def _clear(step: Step, host: Host) -> None:
-    state = step.state
-    if host.status == HostStatus.SUSPECT:
-        cause = step.decide(HostCleared((step.cause, host.status_cause), host.host))
-        host = replace(host, status=HostStatus.UP, extensions=0, status_cause=cause)
-        state.put_host(host)
-        _hear_of_tasks(step, host)
-        step.scheduling = True
-    else:
-        state.put_host(replace(host, extensions=0))
-    for key in state.silences:
-        state.timers.arm("silence", key, step.now_ms)
-    _wake(state, host)
-
-
-def _hear_of_tasks(step: Step, host: Host) -> None:
-    for key in host.tasks:
-        gangs.heard_again(step, step.state.tasks[key])
 
 
 def renew_leases(step: Step) -> None:
@@ -225,35 +211,17 @@ def renew_leases(step: Step) -> None:
             renewed_ms = step.now_ms - settings.lease_ms + 2 * settings.heartbeat_ms
         state.last_seen_ms[host.slot] = max(state.last_seen_ms[host.slot], renewed_ms)
         state.put_host(replace(host, extensions=host.extensions + 1))
-        _wake(state, host)
+        wake(state, host)
 
 
 def look_at(step: Step, name: str) -> None:
     """The host's alarm went off: how long has it been silent?"""
     state = step.state
     host = state.hosts[name]
-    settings = state.meta.settings
-    silent_ms = step.now_ms - state.last_seen_ms[host.slot]
-    if host.status == HostStatus.UP and silent_ms >= settings.suspect_ms:
-        cause = step.decide(HostSuspected((step.cause, host.status_cause), name, silent_ms))
-        host = replace(host, status=HostStatus.SUSPECT, status_cause=cause)
-        state.put_host(host)
-        step.scheduling = True
-    if host.status == HostStatus.SUSPECT and silent_ms >= settings.lease_ms:
-        step.expired = True
-        return
     if host.status == HostStatus.LOST and not host.fenced:
         _look_at_fence(step, host)
-        return
-    if host.status in LIVE_HOST:
-        _wake(state, host)
-
-
-def _wake(state: State, host: Host) -> None:
-    """Look at it when its silence will have lasted long enough for the next verdict."""
-    settings = state.meta.settings
-    limit_ms = settings.lease_ms if host.status == HostStatus.SUSPECT else settings.suspect_ms
-    state.timers.arm("host", host.host, state.last_seen_ms[host.slot] + limit_ms)
+    elif host.status in LIVE_HOST and not is_watched_by_roster(state, host):
+        judge_silence(step, host)
 
 
 def _look_at_fence(step: Step, host: Host) -> None:
@@ -270,6 +238,7 @@ def _look_at_fence(step: Step, host: Host) -> None:
 def lose(step: Step, name: str) -> None:
     """The verdict. Everything the host had is given up, before any gang reacts."""
     host = _declare_lost(step, name)
+    rosters.cut(step, (host.slot,), host.status_cause)
     fleet.drop_holds(step, name)
     why = FailureCause.PREEMPTION if host.drain_deadline_ms else FailureCause.INFRASTRUCTURE
     gangs.tasks_lost(step, (host,), why, name, "host lost", host.status_cause)
@@ -278,6 +247,7 @@ def lose(step: Step, name: str) -> None:
 def lose_together(step: Step, names: tuple[str, ...], subject: str, cause: str) -> None:
     """The verdict on all silent hosts of a domain: each gang on them breaks once."""
     lost = tuple(_declare_lost(step, name, cause) for name in names)
+    rosters.cut(step, [host.slot for host in lost], cause)
     fleet.drop_holds(step, *names)
     detail = f"lost with {len(names)} hosts of {subject}"
     gangs.tasks_lost(step, lost, FailureCause.INFRASTRUCTURE, subject, detail, cause)
@@ -358,6 +328,7 @@ def _removal_requested(step: Step, event: HostRemovalRequested) -> Rejection | N
     if host.status != HostStatus.LOST and (host.tasks or not host.drain):
         return Rejection.HOST_BUSY
     cause = step.decide(HostRemoved((step.cause,), host.host))
+    rosters.cut(step, (host.slot,), cause)
     # Whoever removes a lost host vouches for its end, as a fence does.
     for key in host.tasks:
         task = state.tasks[key]

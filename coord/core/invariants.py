@@ -249,6 +249,35 @@ def _derived(state: State) -> Iterator[str]:
         yield f"checkpoint {key} is listed {kept[key]} times"
 
 
+@invariant("a roster names each host once, live in the incarnation that beats, in order of phases")
+def _rosters(state: State) -> Iterator[str]:
+    stands: Counter[int] = Counter()
+    for relay, roster in sorted(state.rosters.items()):
+        stands.update(roster.slots)
+        order = list(zip(roster.phases, roster.slots, strict=True))
+        if order != sorted(order) or not order:
+            yield f"roster of {relay} is out of order or empty"
+        for slot, incarnation in zip(roster.slots, roster.incarnations, strict=True):
+            if state.live_incarnations[slot : slot + 1] != [incarnation] or not incarnation:
+                yield f"{relay} has slot {slot} in incarnation {incarnation}, which does not beat"
+            if state.relay_of.get(slot) != relay:
+                yield f"slot {slot} of {relay} is taken for one of {state.relay_of.get(slot)}"
+    for slot, times in sorted(stands.items()):
+        if times > 1:
+            yield f"slot {slot} stands in rosters {times} times"
+    for slot in sorted(state.relay_of):
+        if slot not in stands:
+            yield f"slot {slot} stands in no roster"
+
+
+@invariant("no host was heard in the future, but for the spread of an election's new leases")
+def _last_seen(state: State) -> Iterator[str]:
+    latest_ms = state.meta.now_ms + max(state.meta.settings.heartbeat_ms, 1)
+    for slot, seen_ms in enumerate(state.last_seen_ms):
+        if seen_ms > latest_ms:
+            yield f"slot {slot} at {seen_ms}, and it is {state.meta.now_ms}"
+
+
 @invariant("an incident is open only while its gang goes on")
 def _incidents(state: State) -> Iterator[str]:
     for name, gang in sorted(state.gangs.items()):

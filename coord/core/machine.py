@@ -17,7 +17,7 @@ import hashlib
 
 import msgspec
 
-from coord.core import checkpoints, cluster, hosts, jobs, tasks, topology
+from coord.core import checkpoints, cluster, hosts, jobs, rosters, tasks, topology
 from coord.core.care import maintenance, quarantine_course
 from coord.core.causes import evidence
 from coord.core.queueing import queues
@@ -41,6 +41,7 @@ FAMILIES = (
     maintenance,
     quarantine_course,
     queues,
+    rosters,
     tasks,
     topology,
     weights,

@@ -33,6 +33,7 @@ from coord.model.entities import (
 )
 from coord.model.evidence import Attribution, HostEvidence
 from coord.model.place import Located, Switch
+from coord.model.roster import Roster
 from coord.model.settings import Settings
 from coord.model.typical import Typical
 
@@ -102,6 +103,7 @@ TABLES: dict[str, type[Any]] = {
     "typical": Typical,
     "weights": Weights,
     "incident_totals": IncidentTotal,
+    "rosters": Roster,
 }
 _ALWAYS_STATED = ("hosts", "jobs", "gangs", "tasks", "checkpoints", "incidents", "requests")
 """A table that came later is left out while it is empty, so that old states keep their digest."""
@@ -119,35 +121,40 @@ class State:
     """How large gangs lie on their hosts (`plans.Seating`), kept while they are placed so. Replaced
     and never edited, so that copies may share it."""
 
+    hosts: Table[Host]
+    jobs: Table[Job]
+    gangs: Table[Gang]
+    tasks: Table[Task]
+    checkpoints: Table[Checkpoint]
+    incidents: Table[Incident]
+    requests: Table[RequestLog]
+    evidence: Table[HostEvidence]
+    """By host."""
+    attributions: Table[Attribution]
+    """By number of the incident; the newest ones."""
+    topology: Table[Located]
+    """By host: what was imported of it, whether it has registered or not."""
+    switches: Table[Switch]
+    queues: Table[Queue]
+    quarantines: Table[Quarantine]
+    """By host: on its way out of the fleet and back, or remembered to have been."""
+    silences: Table[Silence]
+    """By `level:domain`."""
+    maintenances: Table[Maintenance]
+    """By number."""
+    typical: Table[Typical]
+    """Under TYPICAL: which shapes of jobs were seen."""
+    weights: Table[Weights]
+    """By job: the newest that it published."""
+    incident_totals: Table[IncidentTotal]
+    """By cause: what all incidents cost that were ever closed."""
+    rosters: Table[Roster]
+    """By relay."""
+
     def __init__(self) -> None:
         self.meta = Meta()
-        self.hosts: Table[Host] = Table()
-        self.jobs: Table[Job] = Table()
-        self.gangs: Table[Gang] = Table()
-        self.tasks: Table[Task] = Table()
-        self.checkpoints: Table[Checkpoint] = Table()
-        self.incidents: Table[Incident] = Table()
-        self.requests: Table[RequestLog] = Table()
-        self.evidence: Table[HostEvidence] = Table()
-        """By host."""
-        self.attributions: Table[Attribution] = Table()
-        """By number of the incident; the newest ones."""
-        self.topology: Table[Located] = Table()
-        """By host: what was imported of it, whether it has registered or not."""
-        self.switches: Table[Switch] = Table()
-        self.queues: Table[Queue] = Table()
-        self.quarantines: Table[Quarantine] = Table()
-        """By host: on its way out of the fleet and back, or remembered to have been."""
-        self.silences: Table[Silence] = Table()
-        """By `level:domain`."""
-        self.maintenances: Table[Maintenance] = Table()
-        """By number."""
-        self.typical: Table[Typical] = Table()
-        """Under TYPICAL: which shapes of jobs were seen."""
-        self.weights: Table[Weights] = Table()
-        """By job: the newest that it published."""
-        self.incident_totals: Table[IncidentTotal] = Table()
-        """By cause: what all incidents cost that were ever closed."""
+        for name in TABLES:
+            setattr(self, name, Table())
         self.last_seen_ms: list[int] = []
         """By slot: log time at which the host was last heard."""
         # Derived from here on.
@@ -156,6 +163,8 @@ class State:
         """By slot: the incarnation whose heartbeats count, 0 when the host is not live."""
         self.attentive: dict[int, None] = {}
         """Slots whose next heartbeat changes the host's row."""
+        self.relay_of: dict[int, str] = {}
+        """Slot -> the relay in whose roster it stands."""
         self.waiting: dict[str, None] = {}
         """Gangs that want a place."""
         self.claims = Claims()
@@ -185,6 +194,7 @@ class State:
         copy.slots = list(self.slots)
         copy.live_incarnations = list(self.live_incarnations)
         copy.attentive = {}
+        copy.relay_of = dict(self.relay_of)
         copy.waiting = dict(self.waiting)
         copy.claims = self.claims.copy()
         copy.recovering = self.recovering.copy()
@@ -324,6 +334,8 @@ def _derive(state: State) -> None:
     for key, checkpoint in state.checkpoints.items():
         kept = state.checkpoints_by_gang.get(checkpoint.gang, ())
         state.checkpoints_by_gang[checkpoint.gang] = (*kept, key)
+    for roster in state.rosters.values():
+        state.relay_of.update(dict.fromkeys(roster.slots, roster.relay))
     state.hosts.changed = {}
     state.gangs.changed = {}
     _arm_all(state)
@@ -345,6 +357,8 @@ def _arm_all(state: State) -> None:
         state.timers.arm("quarantine", name, state.meta.now_ms)
     for key in state.silences:
         state.timers.arm("silence", key, state.meta.now_ms)
+    for relay in state.rosters:
+        state.timers.arm("roster", relay, state.meta.now_ms)
     for key, maintenance in state.maintenances.items():
         if not maintenance.ending:
             state.timers.arm("maintenance", key, state.meta.now_ms)

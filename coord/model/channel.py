@@ -1,4 +1,7 @@
-"""Messages between an agent or a client and a server. See `proto/coord/v1/channel.proto`."""
+"""Messages between an agent, a client or a relay and a server, or an agent and a relay.
+
+See `proto/coord/v1/channel.proto`.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import msgspec
 
 from coord.model.entry import Submission
 from coord.model.plans import HostPlan
+from coord.model.roster import RosterChanged, RosterHeard
 from coord.model.settings import Settings
 
 PROTOCOL = 1
@@ -104,5 +108,72 @@ class Refused(msgspec.Struct, frozen=True, omit_defaults=True):
     message: str = ""
 
 
-ToServer = Hello | Submit | Beat | LogChunk
-ToClient = Welcome | LeaderChanged | Results | BeatSeen | HostPlan | LogRead | Refused
+class RelayAttach(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An agent's conversation began at a relay. `session` is the relay's number for it, never used
+    again in the same connection; `actor` what the agent's Hello said, `host:<id>`."""
+
+    session: int
+    actor: str
+
+
+class Relayed(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A message of one conversation behind a relay, encoded: a ToServer upwards (Submit, LogChunk,
+    or a Beat, which through a relay only shows the host's incarnation: what counts as heard stands
+    in RelayBeats); a ToClient downwards. `ends`: the last one of that conversation."""
+
+    session: int
+    frame: bytes
+    ends: bool = False
+
+
+class RelayBeats(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one relay vouches for, in one frame, `changes` first. Never sent twice: a later one says
+    more. An upper relay passes it on as it is.
+
+    `incarnation` is when the relay's process started, in ms since 1970. `sequence` is that of its
+    first event; each event takes the next one.
+    """
+
+    relay: str
+    incarnation: int
+    sequence: int
+    changes: tuple[RosterChanged, ...] = ()
+    heard: tuple[RosterHeard, ...] = ()
+
+
+class RelayBeatsSeen(msgspec.Struct, frozen=True, omit_defaults=True):
+    """That frame is decided, and applied on this server.
+
+    Without a `rejection` the beats it vouched for count, but for those of dropped slots: hosts that
+    are in the roster no more, or never came into it. A relay that goes on with one of them lets it
+    show its incarnation (Beat) and join again. Upon any rejection none count; after `stale_roster`
+    the relay sends its roster anew.
+    """
+
+    relay: str
+    incarnation: int
+    sequence: int
+    applied_index: int = 0
+    rejection: str = ""
+    dropped_slots: tuple[int, ...] = ()
+
+
+class RelayUp(msgspec.Struct, frozen=True, omit_defaults=True):
+    """All that waits at a relay for its server, of its own agents and of relays below: taken in the
+    order of the fields, so that a host can attach, show its incarnation and join in one."""
+
+    attached: tuple[RelayAttach, ...] = ()
+    frames: tuple[Relayed, ...] = ()
+    beats: tuple[RelayBeats, ...] = ()
+    detached: tuple[int, ...] = ()
+
+
+class RelayDown(msgspec.Struct, frozen=True, omit_defaults=True):
+    """All that waits at a server for one relay, to be taken in the order of the fields."""
+
+    frames: tuple[Relayed, ...] = ()
+    seen: tuple[RelayBeatsSeen, ...] = ()
+
+
+ToServer = Hello | Submit | Beat | LogChunk | RelayUp
+ToClient = Welcome | LeaderChanged | Results | BeatSeen | HostPlan | LogRead | Refused | RelayDown

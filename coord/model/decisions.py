@@ -412,6 +412,17 @@ class WeightsAdvanced(Decision, frozen=True):
     uri: str
 
 
+# Relays
+
+
+class RosterCut(Decision, frozen=True):
+    """These hosts' beats count through the relay no more: each was lost, has registered again, or
+    was heard straight or by another relay. Slots ascend."""
+
+    relay: str
+    slots: tuple[int, ...]
+
+
 DECISION_TYPES: tuple[type[Decision], ...] = tuple(
     sorted(Decision.__subclasses__(), key=lambda decision_type: decision_type.__name__)
 )
@@ -470,5 +481,6 @@ AnyDecision = (
     | SpareKept
     | GangGrowing
     | WeightsAdvanced
+    | RosterCut
 )
 """For decoders, as `AnyEvent`."""

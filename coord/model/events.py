@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import msgspec
 
+from coord.model import event
 from coord.model.canonical import canonical
 from coord.model.health import CheckOccasion, HealthOutcome
 from coord.model.place import NOWHERE, Located, Place, Rail, Switch
 from coord.model.queue import QueueSpec
+from coord.model.roster import RosterChanged, RosterHeard
 from coord.model.settings import Settings
 from coord.model.spec import JobSpec
 
-
-class Event(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="type"):
-    """Base of all events. The tag is the class name."""
+Event = event.Event
+"""Base of all events; here so that nobody need know where it stands."""
 
 
 # The cluster
@@ -470,5 +471,7 @@ AnyEvent = (
     | HealthChecked
     | WeightsPublished
     | WeightsLoaded
+    | RosterChanged
+    | RosterHeard
 )
 """For decoders: `msgspec.json.decode(line, type=AnyEvent)` picks the struct by its tag."""

@@ -22,40 +22,53 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from coord.pb import events_pb2 as coord_dot_v1_dot_events__pb2
 from coord.pb import log_pb2 as coord_dot_v1_dot_log__pb2
 from coord.pb import plans_pb2 as coord_dot_v1_dot_plans__pb2
 from coord.pb import settings_pb2 as coord_dot_v1_dot_settings__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x63oord/v1/channel.proto\x12\x08\x63oord.v1\x1a\x12\x63oord/v1/log.proto\x1a\x14\x63oord/v1/plans.proto\x1a\x17\x63oord/v1/settings.proto\"\\\n\x05Hello\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x15\n\x08protocol\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\r\n\x05\x61\x63tor\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\tB\x0b\n\t_protocol\"\x89\x01\n\x07Welcome\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x0c\n\x04node\x18\x02 \x01(\r\x12\x0e\n\x06leader\x18\x03 \x01(\r\x12\x12\n\nleader_api\x18\x04 \x01(\t\x12\x15\n\rapplied_index\x18\x05 \x01(\x04\x12$\n\x08settings\x18\x06 \x01(\x0b\x32\x12.coord.v1.Settings\"[\n\x06Submit\x12)\n\x0bsubmissions\x18\x01 \x03(\x0b\x32\x14.coord.v1.Submission\x12\x17\n\ntimeout_ms\x18\x02 \x01(\rH\x00\x88\x01\x01\x42\r\n\x0b_timeout_ms\"\xbc\x01\n\x06Result\x12\x0b\n\x03seq\x18\x01 \x01(\x04\x12\x13\n\x0bincarnation\x18\x02 \x01(\r\x12\x0f\n\x07outcome\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\r\n\x05index\x18\x05 \x01(\x04\x12\x11\n\trejection\x18\x06 \x01(\t\x12\x0e\n\x06result\x18\x07 \x01(\x03\x12\x17\n\x0flast_report_seq\x18\x08 \x01(\x04\x12\x0c\n\x04slot\x18\t \x01(\r\x12\x16\n\x0eretry_after_ms\x18\n \x01(\r\"C\n\x07Results\x12!\n\x07results\x18\x01 \x03(\x0b\x32\x10.coord.v1.Result\x12\x15\n\rapplied_index\x18\x02 \x01(\x04\"N\n\x04\x42\x65\x61t\x12\x0c\n\x04slot\x18\x01 \x01(\r\x12\x13\n\x0bincarnation\x18\x02 \x01(\r\x12\x11\n\tseen_plan\x18\x03 \x01(\x04\x12\x10\n\x08sequence\x18\x04 \x01(\x04\"3\n\x08\x42\x65\x61tSeen\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x15\n\rapplied_index\x18\x02 \x01(\x04\"f\n\x07LogRead\x12\x0f\n\x07request\x18\x01 \x01(\x04\x12\x0c\n\x04task\x18\x02 \x01(\t\x12\x0e\n\x06stream\x18\x03 \x01(\t\x12\x0e\n\x06offset\x18\x04 \x01(\x04\x12\x12\n\x05limit\x18\x05 \x01(\rH\x00\x88\x01\x01\x42\x08\n\x06_limit\"h\n\x08LogChunk\x12\x0f\n\x07request\x18\x01 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\x0e\n\x06offset\x18\x03 \x01(\x04\x12\x13\n\x06\x65xists\x18\x04 \x01(\x08H\x00\x88\x01\x01\x12\r\n\x05\x65nded\x18\x05 \x01(\x08\x42\t\n\x07_exists\"(\n\x07Refused\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\"\xa1\x01\n\x08ToServer\x12 \n\x05hello\x18\x01 \x01(\x0b\x32\x0f.coord.v1.HelloH\x00\x12\"\n\x06submit\x18\x02 \x01(\x0b\x32\x10.coord.v1.SubmitH\x00\x12\x1e\n\x04\x62\x65\x61t\x18\x03 \x01(\x0b\x32\x0e.coord.v1.BeatH\x00\x12\'\n\tlog_chunk\x18\x04 \x01(\x0b\x32\x12.coord.v1.LogChunkH\x00\x42\x06\n\x04kind\"\xaa\x02\n\x08ToClient\x12$\n\x07welcome\x18\x01 \x01(\x0b\x32\x11.coord.v1.WelcomeH\x00\x12$\n\x07results\x18\x02 \x01(\x0b\x32\x11.coord.v1.ResultsH\x00\x12\'\n\tbeat_seen\x18\x03 \x01(\x0b\x32\x12.coord.v1.BeatSeenH\x00\x12\'\n\thost_plan\x18\x04 \x01(\x0b\x32\x12.coord.v1.HostPlanH\x00\x12%\n\x08log_read\x18\x05 \x01(\x0b\x32\x11.coord.v1.LogReadH\x00\x12$\n\x07refused\x18\x06 \x01(\x0b\x32\x11.coord.v1.RefusedH\x00\x12+\n\x0eleader_changed\x18\x07 \x01(\x0b\x32\x11.coord.v1.WelcomeH\x00\x42\x06\n\x04kindb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x63oord/v1/channel.proto\x12\x08\x63oord.v1\x1a\x15\x63oord/v1/events.proto\x1a\x12\x63oord/v1/log.proto\x1a\x14\x63oord/v1/plans.proto\x1a\x17\x63oord/v1/settings.proto\"\\\n\x05Hello\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x15\n\x08protocol\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\r\n\x05\x61\x63tor\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\tB\x0b\n\t_protocol\"\x89\x01\n\x07Welcome\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x0c\n\x04node\x18\x02 \x01(\r\x12\x0e\n\x06leader\x18\x03 \x01(\r\x12\x12\n\nleader_api\x18\x04 \x01(\t\x12\x15\n\rapplied_index\x18\x05 \x01(\x04\x12$\n\x08settings\x18\x06 \x01(\x0b\x32\x12.coord.v1.Settings\"[\n\x06Submit\x12)\n\x0bsubmissions\x18\x01 \x03(\x0b\x32\x14.coord.v1.Submission\x12\x17\n\ntimeout_ms\x18\x02 \x01(\rH\x00\x88\x01\x01\x42\r\n\x0b_timeout_ms\"\xbc\x01\n\x06Result\x12\x0b\n\x03seq\x18\x01 \x01(\x04\x12\x13\n\x0bincarnation\x18\x02 \x01(\r\x12\x0f\n\x07outcome\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\r\n\x05index\x18\x05 \x01(\x04\x12\x11\n\trejection\x18\x06 \x01(\t\x12\x0e\n\x06result\x18\x07 \x01(\x03\x12\x17\n\x0flast_report_seq\x18\x08 \x01(\x04\x12\x0c\n\x04slot\x18\t \x01(\r\x12\x16\n\x0eretry_after_ms\x18\n \x01(\r\"C\n\x07Results\x12!\n\x07results\x18\x01 \x03(\x0b\x32\x10.coord.v1.Result\x12\x15\n\rapplied_index\x18\x02 \x01(\x04\"N\n\x04\x42\x65\x61t\x12\x0c\n\x04slot\x18\x01 \x01(\r\x12\x13\n\x0bincarnation\x18\x02 \x01(\r\x12\x11\n\tseen_plan\x18\x03 \x01(\x04\x12\x10\n\x08sequence\x18\x04 \x01(\x04\"3\n\x08\x42\x65\x61tSeen\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x15\n\rapplied_index\x18\x02 \x01(\x04\"f\n\x07LogRead\x12\x0f\n\x07request\x18\x01 \x01(\x04\x12\x0c\n\x04task\x18\x02 \x01(\t\x12\x0e\n\x06stream\x18\x03 \x01(\t\x12\x0e\n\x06offset\x18\x04 \x01(\x04\x12\x12\n\x05limit\x18\x05 \x01(\rH\x00\x88\x01\x01\x42\x08\n\x06_limit\"h\n\x08LogChunk\x12\x0f\n\x07request\x18\x01 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\x0e\n\x06offset\x18\x03 \x01(\x04\x12\x13\n\x06\x65xists\x18\x04 \x01(\x08H\x00\x88\x01\x01\x12\r\n\x05\x65nded\x18\x05 \x01(\x08\x42\t\n\x07_exists\"(\n\x07Refused\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\"-\n\x0bRelayAttach\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12\r\n\x05\x61\x63tor\x18\x02 \x01(\t\"7\n\x07Relayed\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12\r\n\x05\x66rame\x18\x02 \x01(\x0c\x12\x0c\n\x04\x65nds\x18\x03 \x01(\x08\"\x92\x01\n\nRelayBeats\x12\r\n\x05relay\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\x12\x10\n\x08sequence\x18\x03 \x01(\x04\x12(\n\x07\x63hanges\x18\x04 \x03(\x0b\x32\x17.coord.v1.RosterChanged\x12$\n\x05heard\x18\x05 \x03(\x0b\x32\x15.coord.v1.RosterHeard\"\x87\x01\n\x0eRelayBeatsSeen\x12\r\n\x05relay\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\x12\x10\n\x08sequence\x18\x03 \x01(\x04\x12\x15\n\rapplied_index\x18\x04 \x01(\x04\x12\x11\n\trejection\x18\x05 \x01(\t\x12\x15\n\rdropped_slots\x18\x06 \x03(\r\"\x8c\x01\n\x07RelayUp\x12\'\n\x08\x61ttached\x18\x01 \x03(\x0b\x32\x15.coord.v1.RelayAttach\x12!\n\x06\x66rames\x18\x02 \x03(\x0b\x32\x11.coord.v1.Relayed\x12#\n\x05\x62\x65\x61ts\x18\x03 \x03(\x0b\x32\x14.coord.v1.RelayBeats\x12\x10\n\x08\x64\x65tached\x18\x04 \x03(\x04\"V\n\tRelayDown\x12!\n\x06\x66rames\x18\x01 \x03(\x0b\x32\x11.coord.v1.Relayed\x12&\n\x04seen\x18\x02 \x03(\x0b\x32\x18.coord.v1.RelayBeatsSeen\"\xc8\x01\n\x08ToServer\x12 \n\x05hello\x18\x01 \x01(\x0b\x32\x0f.coord.v1.HelloH\x00\x12\"\n\x06submit\x18\x02 \x01(\x0b\x32\x10.coord.v1.SubmitH\x00\x12\x1e\n\x04\x62\x65\x61t\x18\x03 \x01(\x0b\x32\x0e.coord.v1.BeatH\x00\x12\'\n\tlog_chunk\x18\x04 \x01(\x0b\x32\x12.coord.v1.LogChunkH\x00\x12%\n\x08relay_up\x18\x05 \x01(\x0b\x32\x11.coord.v1.RelayUpH\x00\x42\x06\n\x04kind\"\xd5\x02\n\x08ToClient\x12$\n\x07welcome\x18\x01 \x01(\x0b\x32\x11.coord.v1.WelcomeH\x00\x12$\n\x07results\x18\x02 \x01(\x0b\x32\x11.coord.v1.ResultsH\x00\x12\'\n\tbeat_seen\x18\x03 \x01(\x0b\x32\x12.coord.v1.BeatSeenH\x00\x12\'\n\thost_plan\x18\x04 \x01(\x0b\x32\x12.coord.v1.HostPlanH\x00\x12%\n\x08log_read\x18\x05 \x01(\x0b\x32\x11.coord.v1.LogReadH\x00\x12$\n\x07refused\x18\x06 \x01(\x0b\x32\x11.coord.v1.RefusedH\x00\x12+\n\x0eleader_changed\x18\x07 \x01(\x0b\x32\x11.coord.v1.WelcomeH\x00\x12)\n\nrelay_down\x18\x08 \x01(\x0b\x32\x13.coord.v1.RelayDownH\x00\x42\x06\n\x04kindb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'coord.v1.channel_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_HELLO']._serialized_start=103
-  _globals['_HELLO']._serialized_end=195
-  _globals['_WELCOME']._serialized_start=198
-  _globals['_WELCOME']._serialized_end=335
-  _globals['_SUBMIT']._serialized_start=337
-  _globals['_SUBMIT']._serialized_end=428
-  _globals['_RESULT']._serialized_start=431
-  _globals['_RESULT']._serialized_end=619
-  _globals['_RESULTS']._serialized_start=621
-  _globals['_RESULTS']._serialized_end=688
-  _globals['_BEAT']._serialized_start=690
-  _globals['_BEAT']._serialized_end=768
-  _globals['_BEATSEEN']._serialized_start=770
-  _globals['_BEATSEEN']._serialized_end=821
-  _globals['_LOGREAD']._serialized_start=823
-  _globals['_LOGREAD']._serialized_end=925
-  _globals['_LOGCHUNK']._serialized_start=927
-  _globals['_LOGCHUNK']._serialized_end=1031
-  _globals['_REFUSED']._serialized_start=1033
-  _globals['_REFUSED']._serialized_end=1073
-  _globals['_TOSERVER']._serialized_start=1076
-  _globals['_TOSERVER']._serialized_end=1237
-  _globals['_TOCLIENT']._serialized_start=1240
-  _globals['_TOCLIENT']._serialized_end=1538
+  _globals['_HELLO']._serialized_start=126
+  _globals['_HELLO']._serialized_end=218
+  _globals['_WELCOME']._serialized_start=221
+  _globals['_WELCOME']._serialized_end=358
+  _globals['_SUBMIT']._serialized_start=360
+  _globals['_SUBMIT']._serialized_end=451
+  _globals['_RESULT']._serialized_start=454
+  _globals['_RESULT']._serialized_end=642
+  _globals['_RESULTS']._serialized_start=644
+  _globals['_RESULTS']._serialized_end=711
+  _globals['_BEAT']._serialized_start=713
+  _globals['_BEAT']._serialized_end=791
+  _globals['_BEATSEEN']._serialized_start=793
+  _globals['_BEATSEEN']._serialized_end=844
+  _globals['_LOGREAD']._serialized_start=846
+  _globals['_LOGREAD']._serialized_end=948
+  _globals['_LOGCHUNK']._serialized_start=950
+  _globals['_LOGCHUNK']._serialized_end=1054
+  _globals['_REFUSED']._serialized_start=1056
+  _globals['_REFUSED']._serialized_end=1096
+  _globals['_RELAYATTACH']._serialized_start=1098
+  _globals['_RELAYATTACH']._serialized_end=1143
+  _globals['_RELAYED']._serialized_start=1145
+  _globals['_RELAYED']._serialized_end=1200
+  _globals['_RELAYBEATS']._serialized_start=1203
+  _globals['_RELAYBEATS']._serialized_end=1349
+  _globals['_RELAYBEATSSEEN']._serialized_start=1352
+  _globals['_RELAYBEATSSEEN']._serialized_end=1487
+  _globals['_RELAYUP']._serialized_start=1490
+  _globals['_RELAYUP']._serialized_end=1630
+  _globals['_RELAYDOWN']._serialized_start=1632
+  _globals['_RELAYDOWN']._serialized_end=1718
+  _globals['_TOSERVER']._serialized_start=1721
+  _globals['_TOSERVER']._serialized_end=1921
+  _globals['_TOCLIENT']._serialized_start=1924
+  _globals['_TOCLIENT']._serialized_end=2265
 # @@protoc_insertion_point(module_scope)

@@ -86,7 +86,9 @@ def values(kind: Any, integers: st.SearchStrategy[int] = INT64) -> st.SearchStra
     if issubclass(kind, msgspec.Struct):
         hints = typing.get_type_hints(kind)
         fields = {
-            name: SLOTS if name == "slots" else values(hints[name], integers)
+            name: SLOTS
+            if name == "slots" or name.endswith("_slots")
+            else values(hints[name], integers)
             for name in kind.__struct_fields__
         }
         return st.builds(kind, **fields)

@@ -50,7 +50,13 @@ MODULES = (
     settings_pb2,
     spec_pb2,
 )
-TRANSLATED = {("HeartbeatsSeen", "slots"): "slot_deltas"}
+TRANSLATED = {
+    ("HeartbeatsSeen", "slots"): "slot_deltas",
+    ("RosterChanged", "joined_slots"): "joined_slot_deltas",
+    ("RosterChanged", "left_slots"): "left_slot_deltas",
+    ("RosterHeard", "except_slots"): "except_slot_deltas",
+    ("RosterCut", "slots"): "slot_deltas",
+}
 
 
 def recorded(event: Any, *decisions: Any) -> Recorded:

@@ -1,10 +1,12 @@
 """Runs a transcript: prose, events, and below each block all that the state machine made of it.
 
 A block ends at `----`; what stands below it, up to the next empty line, is the output. Before each
-event the clock advances by 10 ms. Beside events (`notation.py`) a block may hold:
+event the clock advances by 10 ms. Beside events (`notation.py`, `relay_notation.py`) a block may
+hold:
 
     +500                   the leader's clock advances so far (or `-500`: is set back)
     run 3000 but h2 h3     for 3 s, every 500 ms: all live hosts but these beat, the clock ticks
+    seen h1 h2             when they were heard last
     again                  the last event arrives once more, from the same origin
     plan h1 [env], show job d, show gang d/t, show host h1, show task d/t/0#1,
     show checkpoints d/t, show incident 1, queue, due, digest, why d, hosts d/t (by rank)
@@ -26,6 +28,7 @@ from coord.model import events
 from coord.model.entry import Entry, Recorded
 
 from .notation import Unreadable, parse
+from .relay_notation import RELAY_VERBS, parse_relay
 
 
 class Transcript:
@@ -61,7 +64,8 @@ class Transcript:
         query = QUERIES.get(verb)
         if query is not None:
             return query(self.driver, words)
-        parsed = parse(line, self.driver.state)
+        read = parse_relay if verb in RELAY_VERBS else parse
+        parsed = read(line, self.driver.state)
         output = []
         for event in parsed.events:
             output += render(self._send(event, origin=parsed.origin, term=parsed.term))
@@ -186,6 +190,12 @@ def _hosts(driver: Driver, words: list[str]) -> list[str]:
     return [f"{gang.phase}: {' '.join(gang.hosts)}{kept}"]
 
 
+def _seen(driver: Driver, words: list[str]) -> list[str]:
+    state = driver.state
+    heard = [f"{name} @{state.last_seen_ms[state.hosts[name].slot]}" for name in words]
+    return [f"{', '.join(heard)}; it is {state.meta.now_ms}"]
+
+
 def _queue(driver: Driver, words: list[str]) -> list[str]:
     gangs = [driver.state.gangs[key] for key in sorted(driver.state.waiting)]
     return [f"{gang.key} {gang.queue_reason}: {gang.queue_detail}" for gang in gangs] or ["empty"]
@@ -197,6 +207,7 @@ QUERIES: dict[str, Any] = {
     "queue": _queue,
     "why": _why,
     "hosts": _hosts,
+    "seen": _seen,
     "due": lambda driver, _: [f"{next_due_ms(driver.state)} ms"],
     "digest": lambda driver, _: [state_digest(driver.state)],
 }

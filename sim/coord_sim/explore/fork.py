@@ -45,6 +45,7 @@ def fork(state: State) -> State:
     copy.slots = state.slots.copy()
     copy.live_incarnations = state.live_incarnations.copy()
     copy.attentive = state.attentive.copy()
+    copy.relay_of = state.relay_of.copy()
     copy.waiting = state.waiting.copy()
     copy.claims = state.claims.copy()
     copy.recovering = state.recovering.copy()

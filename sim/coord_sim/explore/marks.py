@@ -169,6 +169,7 @@ def derived(state: State) -> tuple[Any, ...]:
         len(state.last_seen_ms),
         state.slots,
         state.live_incarnations,
+        list(state.relay_of.items()),
         list(state.waiting),
         list(state.finished),
         list(state.checkpoints_by_gang.values()),
