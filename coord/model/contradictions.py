@@ -17,6 +17,8 @@ COUNT_LIMIT = 65_536
 
 OTHER_JOB = "job/"
 
+DEFAULT_NEAR_LEVEL = "rack"
+
 
 def contradictions(spec: JobSpec, at: int) -> Found:
     """Of the role with that number."""
@@ -86,6 +88,12 @@ def _of_levels(role: RoleSpec) -> Found:
                     f"is {placing.spread!r}, but {name} is {level!r}: it is spread over domains "
                     f"inside that one, so over a narrower level",
                 )
+    within, prefer = placing.within, placing.prefer_within
+    if within and prefer and LEVELS.index(prefer) <= LEVELS.index(within):
+        yield (
+            "placement.prefer_within",
+            f"is {prefer!r}, but within is {within!r}: prefer a level inside that one",
+        )
     if placing.within == "host" and placing.per_host and role.smallest > placing.per_host:
         yield (
             "placement.per_host",
@@ -100,6 +108,8 @@ def _of_numbers(role: RoleSpec) -> Found:
             "placement.spread_skew",
             f"is {placing.spread_skew}; it must be 1 to {COUNT_LIMIT}",
         )
+    elif placing.spread_skew != 1 and not placing.spread:
+        yield "placement.spread_skew", f"is {placing.spread_skew}, but spread names no level"
     if not 0 <= placing.per_host <= COUNT_LIMIT:
         yield (
             "placement.per_host",
@@ -138,6 +148,8 @@ def _of_nearness(spec: JobSpec, at: int) -> Found:
     if not placing.near:
         if placing.near_required:
             yield "placement.near_required", "is set, but near names no role"
+        if placing.near_level != DEFAULT_NEAR_LEVEL:
+            yield "placement.near_level", f"is {placing.near_level!r}, but near names no role"
         return
     if placing.near == role.name:
         yield "placement.near", f"names {role.name!r} itself; to stand together set within"
@@ -155,16 +167,30 @@ def _of_nearness(spec: JobSpec, at: int) -> Found:
     other = others[0]
     if not placing.near_required or placing.near_level != "host":
         return
-    if placing.near in placing.apart_from or role.name in other.placement.apart_from:
-        yield (
-            "placement.near",
-            f"requires the host of {placing.near!r}, from which it stands apart",
-        )
+    for there in _on_one_host(spec, other):
+        if there.name in placing.apart_from or role.name in there.placement.apart_from:
+            whose = "" if there is other else f", which is on that of {there.name!r}"
+            yield (
+                "placement.near",
+                f"requires the host of {placing.near!r}{whose}, from which it stands apart",
+            )
     if placing.whole_hosts or other.placement.whole_hosts:
         yield (
             "placement.near",
             f"requires the host of {placing.near!r}, but whole_hosts leaves room for one role",
         )
+
+
+def _on_one_host(spec: JobSpec, role: RoleSpec) -> Iterator[RoleSpec]:
+    """The role, and those on whose host it must be, one after the other."""
+    seen: dict[str, None] = {}
+    next_role: RoleSpec | None = role
+    while next_role is not None and next_role.name not in seen:
+        seen[next_role.name] = None
+        yield next_role
+        placing = next_role.placement
+        on_host = placing.near_required and placing.near_level == "host"
+        next_role = spec.role(placing.near) if on_host else None
 
 
 def _of_order(spec: JobSpec, at: int) -> Found:

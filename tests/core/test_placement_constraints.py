@@ -224,6 +224,7 @@ def _role(rng: Random) -> RoleSpec:
     if prefer and within and LEVELS.index(prefer) <= LEVELS.index(within):
         prefer = ""  # Whatever stands within a rack stands within its pod.
     near = rng.random() < 0.2
+    skew, near_level = rng.randrange(1, 3), rng.choice(("rack", "pod"))
     replicas = rng.randrange(1, 5)
     return RoleSpec(
         "r",
@@ -241,12 +242,12 @@ def _role(rng: Random) -> RoleSpec:
             within=within,
             prefer_within=prefer,
             spread=spread,
-            spread_skew=rng.randrange(1, 3),
+            spread_skew=skew if spread else 1,
             whole_hosts=rng.random() < 0.15 and not part,
             per_host=0 if within == "host" else rng.choice((0, 0, 1, 2)),
             apart_from=rng.choice(((), (), ("anchor",), ("job/o",))),
             near="anchor" if near else "",
-            near_level=rng.choice(("rack", "pod")),
+            near_level=near_level if near else "rack",
             near_required=near and rng.random() < 0.6,
         ),
     )

@@ -39,6 +39,24 @@ CONTRADICTIONS: dict[str, tuple[str, tuple[RoleSpec, ...]]] = {
     "less than nothing of a device": ("resources.device_millis", (role(device_millis=-1),)),
     "types without devices": ("resources.device_types", (role(device_types=("a",)),)),
     "a type twice": ("resources.device_types", (role(devices=1, device_types=("a", "a")),)),
+    "a skew over no level": ("placement.spread_skew", (role(spread_skew=2),)),
+    "preferred as wide as required": (
+        "placement.prefer_within",
+        (role(within="rack", prefer_within="rack"),),
+    ),
+    "preferred wider than required": (
+        "placement.prefer_within",
+        (role(within="rack", prefer_within="pod"),),
+    ),
+    "near nobody at a level": ("placement.near_level", (role(near_level="pod"),)),
+    "near on a host that is apart from the next": (
+        "placement.near",
+        (
+            role("a"),
+            role("b", near="a", near_level="host", near_required=True),
+            role(near="b", near_level="host", near_required=True, apart_from=("a",)),
+        ),
+    ),
     "no skew": ("placement.spread_skew", (role(spread="rack", spread_skew=0),)),
     "fewer than none on a host": ("placement.per_host", (role(per_host=-1),)),
     "fewer on a host than must be": (

@@ -111,6 +111,10 @@ class Candidates:
                 if order[level]:
                     self.anchors[level, order[level]] = None
 
+    def is_nowhere(self) -> bool:
+        """The role to be near has places, but none in a domain of the level to be near at."""
+        return self.anchored and all(level != self.near_level for level, _ in self.anchors)
+
     def distance(self, order: Order) -> int:
         """From the role to be near: 0 in its domain, one more for each level that is wider."""
         if not self.anchored:

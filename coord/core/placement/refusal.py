@@ -113,6 +113,9 @@ def _badly_placed(state: State, rooms: Rooms, gang: Gang, role: RoleSpec, smalle
     candidates = Candidates(state, rooms, gang, role)
     if candidates.waits_for:
         return Refusal(QueueReason.NEAR, f"role {placing.near} has no place yet to be near to")
+    if placing.near_required and candidates.is_nowhere():
+        detail = f"role {placing.near} is not known to stand in any {placing.near_level}"
+        return Refusal(QueueReason.NEAR, detail)
     pool = candidates.pool()
     if pool.fit < smallest:
         return _objections(candidates, pool.fit, smallest)
