@@ -108,12 +108,20 @@ Score = Callable[[Kind, Resources, Kind], tuple[float, ...]]
 
 
 def by_score(score: Score) -> Chooser:
+    known: dict[Resources, dict[Kind, tuple[float, ...] | None]] = {}
+
     def choose(state: State, rooms: Rooms, need: Resources) -> None:
-        fitting = [kind for kind in rooms.kinds if kind.replicas(need)]
+        scores = known.setdefault(need, {})
+        fitting = []
+        for kind, orders in rooms.enough_for(need):
+            if kind not in scores:
+                scores[kind] = score(kind, need, LARGEST) if kind.replicas(need) else None
+            found = scores[kind]
+            if found is not None:
+                fitting.append((found, orders[0]))
         if not fitting:
             return
-        best = min(fitting, key=lambda kind: (score(kind, need, LARGEST), rooms.kinds[kind][0]))
-        room = rooms[rooms.kinds[best][0][-1]]
+        room = rooms[min(fitting)[1][-1]]
         role = RoleSpec("r", ("x",), resources=need)
         rooms.put(room.take(room.hold(need, spare=False), _GANG.key, role.placement))
 
