@@ -79,8 +79,8 @@ EXPLANATIONS: dict[Rejection, str] = {
     Rejection.NOT_PROPOSED: "no quarantine of it is proposed; see `coordctl host list`",
     Rejection.STALE_PROPOSAL: "the proposal has changed since; look at it as it is now, and answer",
     Rejection.UNKNOWN_QUEUE: "no such queue; see `coordctl queue list`",
+    Rejection.QUEUE_BUSY: "jobs of it have not ended; cancel them or let them end first",
     Rejection.STALE_ROSTER: "it does not follow on the relay's roster; the relay sends all of it",
     Rejection.BEATS_TOO_OLD: "the beats waited at the relay for more than a quarter of the lease",
-    Rejection.QUEUE_BUSY: "jobs of it have not ended; cancel them or let them end first",
     Rejection.NOTHING_TO_DO: "it is so already; nothing was changed",
 }

@@ -24,6 +24,7 @@ from coord.model.entities import (
     TaskStatus,
 )
 from coord.model.queue import QueueSpec
+from coord.model.roster import Roster
 
 from .notation import parse
 
@@ -184,6 +185,38 @@ def _deaf(state: State) -> None:
 
 def _checkpoint_overlooked(state: State) -> None:
     state.checkpoints_by_gang.clear()
+
+
+def _behind(state: State, *slots: int, incarnation: int = 1) -> None:
+    count = len(slots)
+    roster = Roster("r1", 7, 1, 20, slots, (incarnation,) * count, tuple(range(count)))
+    state.rosters.put("r1", roster)
+    state.relay_of = dict.fromkeys(slots, "r1")
+
+
+def _behind_it_twice(state: State) -> None:
+    _behind(state, 0, 0)
+
+
+def _behind_it_long_ago(state: State) -> None:
+    _behind(state, 0, incarnation=2)
+
+
+def _behind_nobody(state: State) -> None:
+    state.relay_of[1] = "r1"
+
+
+def _behind_another(state: State) -> None:
+    _behind(state, 0, 1)
+    state.relay_of[1] = "r2"
+
+
+def _none_behind(state: State) -> None:
+    _behind(state)
+
+
+def _heard_tomorrow(state: State) -> None:
+    state.last_seen_ms[1] = 86_400_000
 
 
 def _gang_unlisted(state: State) -> None:
@@ -374,6 +407,16 @@ SPOILT: dict[str, tuple[tuple[Spoil, str], ...]] = {
         (_deaf, "h2: beats of [7] count"),
         (_checkpoint_overlooked, "checkpoint d/t#1@3 is listed 0 times"),
         (_remembers_the_forgotten, "x is forgotten"),
+    ),
+    "a roster names each host once, live in the incarnation that beats, in order of phases": (
+        (_behind_it_twice, "slot 0 stands in rosters 2 times"),
+        (_behind_it_long_ago, "r1 has slot 0 in incarnation 2, which does not beat"),
+        (_behind_nobody, "slot 1 stands in no roster"),
+        (_behind_another, "slot 1 of r1 is taken for one of r2"),
+        (_none_behind, "roster of r1 is out of order or empty"),
+    ),
+    "no host was heard in the future, but for the spread of an election's new leases": (
+        (_heard_tomorrow, "slot 1 at 86400000, and it is 0"),
     ),
     "an incident is open only while its gang goes on": (
         (_open_for_ever, "w/t has ended with incident 1 open"),
