@@ -94,9 +94,9 @@ def _finish(step: Step, name: str, why: str) -> None:
     excess = len(state.finished) - state.meta.settings.finished_jobs_kept
     if excess > 0:
         # A job is remembered for as long as something of it may run: its tasks keep their names.
-        still_there = {task.job: None for task in state.tasks.values()}
+        still_there = {name: None, **{task.job: None for task in state.tasks.values()}}
         ended = [state.jobs[ended_name] for ended_name in state.finished]
-        gone = [job for job in ended if job.name not in (name, *still_there)]
+        gone = [job for job in ended if job.name not in still_there]
         for job in sorted(gone, key=lambda job: (job.ended, job.name))[:excess]:
             _forget(step, job.name)
 
