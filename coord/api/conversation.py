@@ -1,4 +1,4 @@
-"""One conversation with an agent or a client, over whatever carries frames.
+"""One conversation with an agent, a client or a relay, over whatever carries frames.
 
 The WebSocket of `channel.py` is one carrier; one protobuf message is one frame.
 """
@@ -11,16 +11,19 @@ from typing import Protocol
 import structlog
 
 from coord.codec import MalformedMessage, decode_to_server, encode_to_client
+from coord.core.rosters import RELAY_ACTOR
 from coord.model.channel import (
     PROTOCOL,
     Beat,
     Hello,
     LogChunk,
     Refused,
+    RelayUp,
     Submit,
     ToServer,
 )
 from coord.node.node import Node
+from coord.node.relays import RelayLink
 from coord.node.sessions import Session
 from coord.sites import reach
 
@@ -67,18 +70,24 @@ class Ended(Exception):
 async def converse(node: Node, connection: Connection) -> None:
     """From Hello to goodbye. The connection is closed on return, unless it was lost."""
     session: Session | None = None
+    link: RelayLink | None = None
     try:
         hello = await _hello(node, connection)
-        session = node.sessions.attach(hello.actor)
+        ready = asyncio.Event()
+        session = node.sessions.attach(hello.actor, ready)
+        if hello.actor.startswith(RELAY_ACTOR):
+            link = node.relays.attach(session)
         await connection.send(encode_to_client(node.welcome()))
         async with asyncio.TaskGroup() as group:
-            group.create_task(_send(node, session, connection))
-            group.create_task(_receive(node, session, connection))
+            group.create_task(_send(node, session, ready, link, connection))
+            group.create_task(_receive(node, session, link, connection))
     except* Ended as ended:
         await _say_goodbye(connection, ended)
     except* (ConnectionError, TimeoutError) as gone:
         log.info("session_lost", peer=connection.peer, error=repr(gone.exceptions[0]))
     finally:
+        if link is not None:
+            node.relays.detach(link)
         if session is not None:
             node.sessions.detach(session)
 
@@ -113,12 +122,12 @@ async def _hello(node: Node, connection: Connection) -> Hello:
             )
         )
     kind, _, name = message.actor.partition(":")
-    if kind not in ("client", "host") or not 0 < len(name) <= ACTOR_LENGTH_LIMIT:
+    if kind not in ("client", "host", "relay") or not 0 < len(name) <= ACTOR_LENGTH_LIMIT:
         raise Ended(
             Refused(
                 "malformed",
-                f"actor is {message.actor[:ACTOR_LENGTH_LIMIT]!r}; it must be client:NAME or "
-                f"host:NAME with a name of 1 to {ACTOR_LENGTH_LIMIT} characters",
+                f"actor is {message.actor[:ACTOR_LENGTH_LIMIT]!r}; it must be client:NAME, "
+                f"host:NAME or relay:NAME with a name of 1 to {ACTOR_LENGTH_LIMIT} characters",
             )
         )
     return message
@@ -147,25 +156,42 @@ async def _next(node: Node, connection: Connection) -> tuple[ToServer, int]:
     raise Ended
 
 
-async def _receive(node: Node, session: Session, connection: Connection) -> None:
+async def _receive(
+    node: Node, session: Session, link: RelayLink | None, connection: Connection
+) -> None:
     while True:
         message, size_bytes = await _next(node, connection)
         if session.refused is not None:
             continue  # The sender is about to say so and to close.
-        if isinstance(message, Submit):
+        if link is not None:
+            if not isinstance(message, RelayUp):
+                kind = type(message).__name__
+                raise Ended(Refused("malformed", f"{kind} of a relay; it speaks in RelayUp alone"))
+            node.relayed(link, message)
+        elif isinstance(message, Submit):
             node.receive(session, message, size_bytes)
         elif isinstance(message, Beat):
             node.beat(session, message)
         elif isinstance(message, LogChunk):
             node.sessions.chunk_arrived(message)
+        elif isinstance(message, RelayUp):
+            raise Ended(Refused("malformed", f"RelayUp of {session.actor}, which is no relay"))
         else:
             raise Ended(Refused("malformed", "a second Hello; open another connection for it"))
 
 
-async def _send(node: Node, session: Session, connection: Connection) -> None:
+async def _send(
+    node: Node,
+    session: Session,
+    ready: asyncio.Event,
+    link: RelayLink | None,
+    connection: Connection,
+) -> None:
     while True:
-        await session.ready.wait()
+        await ready.wait()
         messages = session.take(node.state, node.welcome)
+        if link is not None and session.refused is None:
+            messages += node.relays.take(link, node.state, node.welcome)
         reach("api.answers.taken")
         try:
             async with asyncio.timeout(SEND_TIMEOUT_S):

@@ -178,6 +178,8 @@ class State:
         """What tasks leave free on hosts (`placement.Rooms`), but for those of `moved`."""
         self.moved: dict[str, None] = {}
         """Hosts whose rows changed since their rooms were counted."""
+        self.replanned: dict[str, None] = {}
+        """Hosts whose plans are of another version since whoever delivers plans emptied this."""
         self.timers = Timers()
 
     def table(self, name: str) -> Table[Any]:
@@ -200,12 +202,19 @@ class State:
         copy.recovering = self.recovering.copy()
         copy.finished = dict(self.finished)
         copy.checkpoints_by_gang = dict(self.checkpoints_by_gang)
-        copy.rooms, copy.moved = None, {}
+        copy.rooms, copy.moved, copy.replanned = None, {}, {}
         copy.timers = Timers()
         return copy
 
     def put_host(self, host: Host) -> None:
         """Store the row and keep what is derived from it right."""
+        before = self.hosts.get(host.host)
+        if (
+            before is None
+            or before.plan_version != host.plan_version
+            or before.incarnation != host.incarnation
+        ):
+            self.replanned[host.host] = None
         self.hosts.put(host.host, host)
         self.moved[host.host] = None
         live = host.status in LIVE_HOST
@@ -336,6 +345,7 @@ def _derive(state: State) -> None:
         state.checkpoints_by_gang[checkpoint.gang] = (*kept, key)
     for roster in state.rosters.values():
         state.relay_of.update(dict.fromkeys(roster.slots, roster.relay))
+    state.replanned = {}
     state.hosts.changed = {}
     state.gangs.changed = {}
     _arm_all(state)

@@ -145,9 +145,10 @@ class RelayBeatsSeen(msgspec.Struct, frozen=True, omit_defaults=True):
     """That frame is decided, and applied on this server.
 
     Without a `rejection` the beats it vouched for count, but for those of dropped slots: hosts that
-    are in the roster no more, or never came into it. A relay that goes on with one of them lets it
-    show its incarnation (Beat) and join again. Upon any rejection none count; after `stale_roster`
-    the relay sends its roster anew.
+    are in the roster no more, or never came into it; their beats in frames sent before count as
+    little. A relay that goes on with one of them lets it show its incarnation (Beat) and join
+    again. Upon any rejection none count; after `stale_roster` the relay sends its roster anew. A
+    roster without hosts is forgotten: the next one replaces it.
     """
 
     relay: str
@@ -169,7 +170,11 @@ class RelayUp(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RelayDown(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All that waits at a server for one relay, to be taken in the order of the fields."""
+    """All that waits at a server for one relay, to be taken in the order of the fields.
+
+    What concerns everybody (LeaderChanged, Refused of the relay itself) comes to the relay once, as
+    to any session, and is for it to pass on.
+    """
 
     frames: tuple[Relayed, ...] = ()
     seen: tuple[RelayBeatsSeen, ...] = ()

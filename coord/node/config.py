@@ -30,6 +30,10 @@ class Limits(msgspec.Struct, frozen=True):
     forward_events: int = 2_048
     frames: int = 64
     """Heartbeat frames waiting for a commit; older ones are dropped, never retried."""
+    relay_frames: int = 8_192
+    """Events of relays waiting for a commit; older ones are dropped, never retried."""
+    relay_sessions: int = 65_536
+    """Conversations behind one relay; one more is refused as `busy`."""
     session_results: int = 32_768
     """Answers that a slow reader may leave unread."""
     session_bytes: int = 8 * MIB

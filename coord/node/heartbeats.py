@@ -39,13 +39,11 @@ class Heartbeats:
         """Take a beat into the next frame, or refuse the session if its host has moved on."""
         if beat.slot >= len(state.slots):
             return  # Registered through another node, and not applied here yet: it will repeat.
-        host = state.slots[beat.slot]
-        if session.host and session.host != host:
-            session.refuse("malformed", f"slot {beat.slot} belongs to {host}, not {session.host}")
+        if not is_of_its_host(state, session, beat.slot):
             return
         session.incarnation = beat.incarnation
-        if _outdated(state, beat.slot, beat.incarnation):
-            _refuse(state, session, beat.slot, beat.incarnation)
+        if is_outdated(state, beat.slot, beat.incarnation):
+            refuse_outdated(state, session, beat.slot, beat.incarnation)
             return
         self._heard[beat.slot] = Heard(beat.slot, beat.incarnation, beat.sequence, session)
 
@@ -72,20 +70,29 @@ class Heartbeats:
         if origin.actor != self.source:
             return
         for heard in self._sent.pop(origin.seq, ()):
-            if _outdated(state, heard.slot, heard.incarnation):
-                _refuse(state, heard.session, heard.slot, heard.incarnation)
+            if is_outdated(state, heard.slot, heard.incarnation):
+                refuse_outdated(state, heard.session, heard.slot, heard.incarnation)
             elif not record.rejection:
                 heard.session.beat_seen(heard.sequence)
 
 
-def _outdated(state: State, slot: int, incarnation: int) -> bool:
+def is_of_its_host(state: State, session: Session, slot: int) -> bool:
+    """Whether the slot is that of the session's host; the session is refused otherwise."""
+    host = state.slots[slot]
+    if not session.host or session.host == host:
+        return True
+    session.refuse("malformed", f"slot {slot} belongs to {host}, not {session.host}")
+    return False
+
+
+def is_outdated(state: State, slot: int, incarnation: int) -> bool:
     """Whether the host has registered again since, or is live no more."""
     live = state.live_incarnations[slot]
     newest = live or state.hosts[state.slots[slot]].incarnation
     return incarnation < newest or (not live and incarnation == newest)
 
 
-def _refuse(state: State, session: Session, slot: int, incarnation: int) -> None:
+def refuse_outdated(state: State, session: Session, slot: int, incarnation: int) -> None:
     host = state.hosts[state.slots[slot]]
     session.refuse(
         "stale_incarnation",

@@ -40,6 +40,12 @@ class Metrics:
         self.heartbeats = self._counter(
             "coord_heartbeats_received_total", "Beats of agents connected here"
         )
+        self.relay_beats = self._counter(
+            "coord_relay_heartbeats_total", "Beats that counted by a relay connected here"
+        )
+        self.relay_refused = self._counter(
+            "coord_relay_refused_total", "What a relay claimed and may not", ("cause",)
+        )
         self.refused = self._counter(
             "coord_requests_refused_total", "Requests that ended without a decision", ("reason",)
         )

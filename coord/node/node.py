@@ -9,16 +9,16 @@ import structlog
 
 from coord.codec import encode_batch
 from coord.core.state import State
-from coord.model.channel import Beat, Result, Submit, Welcome
+from coord.model.channel import Beat, RelayUp, Result, Submit, Welcome
+from coord.model.decisions import RosterCut
 from coord.model.entry import Batch, Recorded, Submission
 from coord.model.events import (
     ClockAdvanced,
     ClusterConfigured,
     HeartbeatsSeen,
     LeaderElected,
-    NoteAdded,
-    ProgressReported,
 )
+from coord.model.roster import RosterChanged, RosterHeard
 from coord.node.config import NodeConfig
 from coord.node.digests import Digests
 from coord.node.eventlog import EventLog
@@ -39,6 +39,7 @@ from coord.node.peers import (
 from coord.node.ports import Clock
 from coord.node.proposer import Proposer
 from coord.node.reads import Reads
+from coord.node.relays import RelayLink, Relays
 from coord.node.requests import Request, RequestTable, undecided
 from coord.node.router import RETRY_AFTER_MS, Router
 from coord.node.sessions import Session, Sessions
@@ -48,10 +49,9 @@ from coord.store.ports import EventStore, StorageFull
 
 TIMEOUT_LIMIT_S = 60.0
 
-LEADERS_OWN = (ClusterConfigured, LeaderElected, ClockAdvanced, HeartbeatsSeen)
-"""Events that only a node may record."""
-LEAVES_PLANS = (HeartbeatsSeen, ProgressReported, NoteAdded, ClockAdvanced)
-"""Events that, without a decision, change no plan. The ticker catches what this would miss."""
+OF_RELAYS = (RosterChanged, RosterHeard)
+LEADERS_OWN = (ClusterConfigured, LeaderElected, ClockAdvanced, HeartbeatsSeen, *OF_RELAYS)
+"""Events that only a node may record, of its own or for a relay."""
 
 log = structlog.get_logger()
 
@@ -82,6 +82,7 @@ class Node:
         self.events = EventLog(store, config.limits)
         self.machine = NodeMachine(store, self.events, self.metrics, self._applied, self._installed)
         self.sessions = Sessions(config.limits)
+        self.relays = Relays(self.sessions, config.limits, self.metrics, self.receive)
         self.requests = RequestTable()
         self._store = store
         self._peers = Peers(config.node, bus)
@@ -278,6 +279,10 @@ class Node:
         self.metrics.heartbeats.inc()
         self.heartbeats.beat(self.state, session, beat)
 
+    def relayed(self, link: RelayLink, up: RelayUp) -> None:
+        """What came from a relay, of its own and of the agents behind it."""
+        self.relays.arrived(link, up, self.state, asyncio.get_running_loop().time())
+
     # Inside
 
     def _cannot_accept(self, requests: list[Request]) -> str:
@@ -316,25 +321,28 @@ class Node:
 
     def _applied(self, records: tuple[Recorded, ...], state: State) -> None:
         reach("node.entries.applied")
-        plans_may_change = False
         decided = self.requests.decided
         for record in records:
             decided(record, state)
             event_type = type(record.entry.event)
             if event_type is HeartbeatsSeen:
                 self.heartbeats.applied(record, state)
+            for decision in record.decisions:
+                if type(decision) is RosterCut:
+                    self.relays.cut(decision, state)
+            if event_type in OF_RELAYS:
+                self.relays.applied(record, state)
             if record.rejection:
                 self.metrics.rejected.labels(record.rejection).inc()
-            elif record.decisions or event_type not in LEAVES_PLANS:
-                plans_may_change = True
-        if plans_may_change:
-            self.sessions.offer_plans(state)
+        if state.replanned:
+            self.sessions.offer_plans(state, state.replanned)
+            state.replanned = {}
         self.reads.applied()
 
     def _installed(self) -> None:
         """A snapshot replaced the state: plans and readers look again. Requests it decided are
         sent again in time, and get their first outcome."""
-        self.sessions.offer_plans(self.state)
+        self.sessions.offer_all_plans(self.state)
         self.reads.applied()
 
     def _status_changed(self, status: RaftStatus) -> None:
@@ -369,14 +377,16 @@ class Node:
             self.proposer.add_frames(submissions)
 
     def _send_frame(self) -> None:
-        """The beats heard here, to the leader, once; on the leader, let all frames go."""
+        """The beats heard here and by relays, to the leader, once; there, let all frames go."""
         meta = self.state.meta
         frame = self.heartbeats.take_frame(self._status.term, meta.applied_index)
+        of_relays = self.relays.take_frames(asyncio.get_running_loop().time())
+        frames = (*([frame] if frame is not None else []), *of_relays)
         if self.leading:
-            self.proposer.add_frames((frame,) if frame is not None else ())
+            self.proposer.add_frames(frames)
             self.proposer.flush_frames()
-        elif frame is not None and self._status.leader:
-            self._peers.send_events(self._status.leader, BEATS_TOPIC, (frame,))
+        elif frames and self._status.leader:
+            self._peers.send_events(self._status.leader, BEATS_TOPIC, frames)
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -412,7 +422,7 @@ class Node:
         if name == "frame":
             self.metrics.storage_committed(self.log.status().fsync_ms_last)
             self._send_frame()
-            self.sessions.offer_plans(self.state)
+            self.sessions.mend_plans(self.state)
         elif name == "state":
             self.machine.stage_state()
         else:

@@ -18,10 +18,11 @@ from coord.core.cluster import NEWEST_LOGIC_VERSION
 from coord.core.machine import log_time_ms, next_due_ms
 from coord.core.state import State
 from coord.model.entry import Batch, Origin, Submission
-from coord.model.events import ClockAdvanced, ClusterConfigured, LeaderElected
+from coord.model.events import ClockAdvanced, ClusterConfigured, HeartbeatsSeen, LeaderElected
 from coord.node.config import NodeConfig
 from coord.node.metrics import Metrics
 from coord.node.ports import Clock
+from coord.node.relay_frames import RelayFrames
 from coord.node.requests import Key, Request
 from coord.raft.ports import Committed, NotCommitted, ProposeOutcome, ReplicatedLog
 from coord.sites import reach
@@ -71,6 +72,7 @@ class Proposer:
         self._queue: deque[Request] = deque()
         self._keys: dict[Key, None] = {}
         self._frames: list[Submission] = []
+        self._relay_frames = RelayFrames(config.limits.relay_frames)
         self._frames_due = False
         self._barriers: list[Barrier] = []
         self._term = 0
@@ -99,6 +101,7 @@ class Proposer:
         self._term = term
         self._opened = False
         self._frames.clear()
+        self._relay_frames.clear()
         self._barriers.clear()
         self._wake.set()
 
@@ -121,12 +124,17 @@ class Proposer:
 
     def add_frames(self, frames: Iterable[Submission]) -> None:
         """Heartbeats wait for the next command, or for `flush_frames`."""
-        self._frames += frames
+        now_s = asyncio.get_running_loop().time()
+        for frame in frames:
+            if isinstance(frame.event, HeartbeatsSeen):
+                self._frames.append(frame)
+            else:
+                self._relay_frames.add((frame,), now_s)
         del self._frames[: -self._config.limits.frames]
 
     def flush_frames(self) -> None:
         """Let the frames go even if nothing else does."""
-        if self._frames:
+        if self._frames or self._relay_frames:
             self._frames_due = True
             self._wake.set()
 
@@ -162,7 +170,8 @@ class Proposer:
         clock_due = self._clock_due()
         if not (requests or barriers or clock_due or self._frames_due):
             return None
-        frames, self._frames = self._frames, []
+        frames = [*self._frames, *self._relay_frames.take(asyncio.get_running_loop().time())]
+        self._frames = []
         self._frames_due = False
         submissions = [*frames, *(request.submission for request in requests)]
         if clock_due:

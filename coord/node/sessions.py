@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from itertools import count
+from typing import Protocol
 
 from coord.core.plans import host_plan
 from coord.core.state import State
@@ -30,15 +31,29 @@ HOST_ACTOR = "host:"
 RESULTS_PER_MESSAGE = 4_096
 
 
-class Session:
-    """One connection of an agent (`host:<id>`) or a client. Lives on the loop's thread."""
+MENDED_AT_ONCE = 256
+"""Hosts whose plans are looked at in one go, whether they changed or not."""
 
-    def __init__(self, number: int, actor: str, limits: Limits) -> None:
+
+class Ready(Protocol):
+    """Set when a session has something to send, or was refused; cleared when it is taken."""
+
+    def set(self) -> None: ...
+    def clear(self) -> None: ...
+
+
+class Session:
+    """One connection of an agent (`host:<id>`), a client or a relay, or a conversation of an agent
+    behind a relay. Lives on the loop's thread."""
+
+    __slots__ = ("_beat", "_leader_due", "_limits", "_log_reads", "_plan_due", "_results", "actor",
+                 "host", "incarnation", "number", "plan_sent", "ready", "refused")  # fmt: skip
+
+    def __init__(self, number: int, actor: str, limits: Limits, ready: Ready) -> None:
         self.number = number
         self.actor = actor
         self.host = actor[len(HOST_ACTOR) :] if actor.startswith(HOST_ACTOR) else ""
-        self.ready = asyncio.Event()
-        """Set when `take` has something to send, or the session was refused."""
+        self.ready = ready
         self.refused: Refused | None = None
         self.incarnation = 0
         """Of the newest beat: proof that this is the registered agent."""
@@ -134,6 +149,8 @@ class Sessions:
         self._numbers = count(1)
         self._all: dict[int, Session] = {}
         self._by_host: dict[str, dict[int, Session]] = {}
+        self._to_mend: list[str] = []
+        """Hosts whose agents' plans are looked at in this round."""
         self._reads: dict[int, tuple[int, asyncio.Future[LogChunk | None]]] = {}
         self._read_numbers = count(1)
 
@@ -143,9 +160,9 @@ class Sessions:
     def agents(self) -> int:
         return len(self._by_host)
 
-    def attach(self, actor: str) -> Session:
+    def attach(self, actor: str, ready: Ready | None = None) -> Session:
         """A new conversation. An agent's first plan is due at once."""
-        session = Session(next(self._numbers), actor, self._limits)
+        session = Session(next(self._numbers), actor, self._limits, ready or asyncio.Event())
         self._all[session.number] = session
         if session.host:
             self._by_host.setdefault(session.host, {})[session.number] = session
@@ -167,25 +184,45 @@ class Sessions:
     def all(self) -> Iterable[Session]:
         return list(self._all.values())
 
-    def offer_plans(self, state: State) -> None:
-        """Tell each agent whose host's plan is another than the one it was sent."""
-        hosts = state.hosts
-        for host_id, sessions in self._by_host.items():
-            host = hosts.get(host_id)
-            if host is None:
-                continue
-            newest = (host.incarnation, host.plan_version)
-            for session in sessions.values():
-                if session.plan_sent != newest:
-                    session.plan_changed()
+    def offer_plans(self, state: State, hosts: Iterable[str]) -> None:
+        """Tell the agents of these hosts, if the plan is another than the one they were sent."""
+        by_host = self._by_host
+        for host_id in hosts:
+            if host_id in by_host:
+                self._offer_plan(state, host_id)
+
+    def offer_all_plans(self, state: State) -> None:
+        """The same for everybody: a snapshot was installed."""
+        self.offer_plans(state, list(self._by_host))
+
+    def mend_plans(self, state: State) -> None:
+        """The same for a few hosts, others each time: whatever was missed is found in a while."""
+        if not self._to_mend:
+            self._to_mend = list(self._by_host)
+        few = self._to_mend[-MENDED_AT_ONCE:]
+        del self._to_mend[-MENDED_AT_ONCE:]
+        self.offer_plans(state, few)
+
+    def _offer_plan(self, state: State, host_id: str) -> None:
+        host = state.hosts.get(host_id)
+        if host is None:
+            return
+        newest = (host.incarnation, host.plan_version)
+        for session in self._by_host[host_id].values():
+            if session.plan_sent != newest:
+                session.plan_changed()
 
     def leader_changed(self) -> None:
-        for session in self._all.values():
+        for session in self._connected():
             session.leader_changed()
 
     def refuse_all(self, code: str, message: str) -> None:
-        for session in self._all.values():
+        for session in self._connected():
             session.refuse(code, message)
+
+    def _connected(self) -> list[Session]:
+        """Those with a connection of their own: whoever is behind a relay hears it from there."""
+        return [one for one in self._all.values() if isinstance(one.ready, asyncio.Event)]
 
     def agent_of(self, host: str) -> Session | None:
         """The session to ask about a host's files: the newest that has shown its incarnation."""

@@ -24,10 +24,10 @@ from coord.model.entities import (
     HostStatus,
     Incident,
     Job,
-    RequestLog,
     Task,
     TaskStatus,
 )
+from coord.model.requests import RequestLog
 
 RowKey = tuple[str, str]
 """Table and key."""
@@ -53,6 +53,7 @@ def fork(state: State) -> State:
     copy.checkpoints_by_gang = state.checkpoints_by_gang.copy()
     copy.rooms = None if state.rooms is None else state.rooms.copy()
     copy.moved = dict(state.moved)
+    copy.replanned = {}
     copy.timers = _fork_timers(state.timers)
     return copy
 

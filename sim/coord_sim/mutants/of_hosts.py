@@ -171,7 +171,9 @@ SILENCE = (
         breaks="a gang is restarted for what it did in time and could not say",
         races=(17,),
         reach=CORE,
-        edits=(Edit(f"{_HOSTS}_hear_of_tasks", "for key in host.tasks:", "for key in ():"),),
+        edits=(
+            Edit("coord.core.hearing:hear_of_tasks", "for key in host.tasks:", "for key in ():"),
+        ),
     ),
     Mutant(
         name="no-hang-out-of-sight",

@@ -99,12 +99,12 @@ SERVER_MUTANTS = (
         edits=(
             Edit(
                 "coord.node.heartbeats:Heartbeats.beat",
-                "if _outdated(state, beat.slot, beat.incarnation):",
+                "if is_outdated(state, beat.slot, beat.incarnation):",
                 "if False:",
             ),
             Edit(
                 "coord.node.heartbeats:Heartbeats.applied",
-                "if _outdated(state, heard.slot, heard.incarnation):",
+                "if is_outdated(state, heard.slot, heard.incarnation):",
                 "if False:",
             ),
         ),
@@ -118,12 +118,12 @@ SERVER_MUTANTS = (
         edits=(
             Edit(
                 "coord.node.node:Node._installed",
-                "self.sessions.offer_plans(self.state)",
+                "self.sessions.offer_all_plans(self.state)",
                 "self.sessions.agents()",
             ),
             Edit(
                 "coord.node.node:Node._do",
-                "self.sessions.offer_plans(self.state)",
+                "self.sessions.mend_plans(self.state)",
                 "self.sessions.agents()",
             ),
         ),
@@ -138,7 +138,7 @@ SERVER_MUTANTS = (
         reach=_CLUSTER,
         edits=(
             Edit(
-                "coord.node.sessions:Sessions.offer_plans",
+                "coord.node.sessions:Sessions._offer_plan",
                 "if session.plan_sent != newest:",
                 "if session.plan_sent[0] != newest[0]:",
             ),
