@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from coord.core import gangs, hosts, rosters, tasks
-from coord.core.care import breaker, maintenance, moves, quarantine_course
+from coord.core import fleet, gangs, hosts, rosters, tasks
+from coord.core.care import breaker, maintenance, moves, quarantine, quarantine_course
 from coord.core.queueing import queues
 from coord.core.step import Step, on
 from coord.model.events import (
@@ -94,6 +94,10 @@ def _raised(step: Step, event: LogicVersionRaised) -> Rejection | None:
         queues.charge_running(step.state)
         step.scheduling = True
     meta.logic_version = event.version
+    for name in step.state.slots:
+        quarantine.withhold(step, name)
+        if step.state.hosts[name].withheld:
+            fleet.drop_holds(step, name)
     return None
 
 

@@ -12,7 +12,8 @@ from coord.model.entities import DrainState, Gang, Hold, Host, HostStatus, Task
 
 def usable(host: Host) -> bool:
     """New work may go there."""
-    return host.status == HostStatus.UP and not host.drain and not host.quarantine
+    takes_new = not host.drain and not host.quarantine and not host.withheld
+    return host.status == HostStatus.UP and takes_new
 
 
 def take(step: Step, tasks: list[Task]) -> None:
@@ -34,6 +35,8 @@ def release(step: Step, task: Task) -> None:
     host = state.hosts[task.host]
     tasks = tuple(key for key in host.tasks if key != task.key)
     state.put_host(replace(host, tasks=tasks, plan_version=step.entry.index))
+    if host.withheld:
+        quarantines.withhold(step, task.host)
     look_if_drained(step, task.host)
 
 
@@ -61,15 +64,17 @@ def look_if_drained(step: Step, name: str) -> None:
         quarantines.emptied(step, name)
 
 
-def quarantine(step: Step, name: str, reason: str, cause: str) -> None:
-    """Evidence against a host. Under rules of version 1 it takes no new work until an operator
-    returns it, and what runs, runs on; since, and of a host that an operator took out before,
-    `quarantine.py` says what follows."""
+def quarantine(step: Step, name: str, reason: str, cause: str, *, proven: bool = True) -> None:
+    """Evidence against a host: it proves it broken, or is a suspicion. Under rules of version 1 it
+    takes no new work until an operator returns it, and what runs, runs on; since, and of a host
+    that an operator took out before, `quarantine.py` says what follows."""
     host = step.state.hosts[name]
     if step.state.meta.logic_version >= 2 or name in step.state.quarantines:
-        if quarantines.accuse(step, name, reason, cause):
+        if quarantines.accuse(step, name, reason, cause, proven=proven):
             drop_holds(step, name)
             look_if_drained(step, name)
+        elif step.state.hosts[name].withheld:
+            drop_holds(step, name)
     elif not host.quarantine:
         step.decide(HostQuarantined((step.cause, cause), name, reason))
         step.state.put_host(replace(host, quarantine=reason))
@@ -91,7 +96,9 @@ def drop_holds(step: Step, *names: str) -> None:
 def hold_place(step: Step, gang: Gang, task: Task) -> Gang:
     """Keep the place of a task that will be started again, if its host still takes work."""
     host = step.state.hosts[task.host]
-    if host.drain or host.quarantine or host.status not in (HostStatus.UP, HostStatus.SUSPECT):
+    if host.drain or host.quarantine or host.withheld:
+        return gang
+    if host.status not in (HostStatus.UP, HostStatus.SUSPECT):
         return gang
     hold = Hold(
         task.host, False, task.devices, task.cpu_millis, task.memory_mib, task.device_millis

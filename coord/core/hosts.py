@@ -18,7 +18,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from coord.core import fleet, gangs, rosters, topology
-from coord.core.care import drains, maintenance, quarantine_course
+from coord.core.care import drains, maintenance, quarantine, quarantine_course
 from coord.core.hearing import clear, hear_of_tasks, is_watched_by_roster, judge_silence, wake
 from coord.core.queueing.holes import keep_places_again
 from coord.core.state import LIVE_HOST, State
@@ -90,6 +90,7 @@ def _registered(step: Step, event: HostRegistered) -> Rejection | None:
         _resume(step, state.tasks[key], found.get(key))
     gangs.tasks_vanished(step, vanished, last_seen_ms, cause)
     fleet.look_if_drained(step, host.host)
+    quarantine.withhold(step, host.host)
     quarantine_course.registered(step, host.host)
     keep_places_again(step, host.host)
     hear_of_tasks(step, host)
@@ -128,6 +129,7 @@ def _host_of(event: HostRegistered, known: Host | None, slot: int, index: int, c
         move_cause=known.move_cause if known and drained else "",
         probation=known.probation if known else 0,
         test=known.test if known else 0,
+        withheld=known.withheld if known else "",
         status_cause=cause,
         plan_version=index,
         next_port=known.next_port if known else 0,
@@ -348,6 +350,7 @@ def _removal_requested(step: Step, event: HostRemovalRequested) -> Rejection | N
             move_cause="",
             probation=0,
             test=0,
+            withheld="",
             status_cause=cause,
             plan_version=step.entry.index,
         )

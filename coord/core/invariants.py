@@ -217,7 +217,8 @@ def _holds(state: State) -> Iterator[str]:
     for name, gang in sorted(state.gangs.items()):
         for hold in gang.holds:
             host = state.hosts.get(hold.host)
-            if host is None or host.status not in LIVE_HOST or host.drain or host.quarantine:
+            closed = host is None or host.drain or host.quarantine or host.withheld
+            if host is None or host.status not in LIVE_HOST or closed:
                 yield f"{name} holds a place on {hold.host}"
 
 
@@ -319,6 +320,11 @@ def _quarantine_kept(state: State) -> Iterator[str]:
             yield f"{name} has {len(given)} tasks on probation with {host.probation}"
         if row.state == QuarantineState.TESTING and given:
             yield f"{name} has {len(given)} tasks while it is tested"
+    for key, task in sorted(state.tasks.items()) if state.meta.logic_version > 1 else ():
+        host = state.hosts.get(task.host)
+        marked = host is None or host.quarantine or host.withheld
+        if task.status == TaskStatus.UNKILLABLE and not marked:
+            yield f"{task.host} takes work beside {key}, which cannot be killed"
 
 
 @invariant("a maintenance has no more hosts out than its limit")

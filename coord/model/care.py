@@ -14,7 +14,8 @@ class QuarantineState(enum.StrEnum):
     NONE = ""
     """In the fleet; only remembered to have been out."""
     PROPOSED = "proposed"
-    """It takes work, and an operator is asked whether it should."""
+    """An operator is asked; until then it works on, but takes nothing new if it is known to be
+    broken (`Evidence.proven`)."""
     QUARANTINED = "quarantined"
     """No new work; what runs there moves away."""
     TESTING = "testing"
@@ -33,6 +34,8 @@ class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
     cause: str
     reason: str
     at_ms: int
+    proven: bool = False
+    """No work can go there before somebody has done something about it; else a suspicion."""
 
 
 class Quarantine(msgspec.Struct, frozen=True, omit_defaults=True):

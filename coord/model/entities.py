@@ -178,6 +178,9 @@ class Host(msgspec.Struct, frozen=True, omit_defaults=True):
     """On probation, how many tasks it may have at once; 0: as many as it has room for."""
     test: int = 0
     """Log index at which its agent was asked to test it; 0: not asked."""
+    withheld: str = ""
+    """Why it takes no new work though it is not in quarantine: it is known to be broken, and a
+    person is asked; or somebody took it back with a task that cannot be killed."""
 
     def __post_init__(self) -> None:
         # As `canonical` does, for the one field that needs it: rows of hosts change often.

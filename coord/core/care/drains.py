@@ -8,7 +8,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from coord.core import fleet, gangs
-from coord.core.care import moves, quarantine_course
+from coord.core.care import moves, quarantine, quarantine_course
 from coord.core.step import Step
 from coord.model.decisions import HostDraining, HostReturned
 from coord.model.entities import DrainState, FailureCause, Host
@@ -59,6 +59,7 @@ def undrain(step: Step, host: Host, why: str) -> None:
     step.state.put_host(replace(_undrained(moves.without_moves(host)), quarantine=""))
     if quarantined:
         quarantine_course.undrained(step, host.host)
+        quarantine.withhold(step, host.host)
     step.scheduling = True
 
 

@@ -20,7 +20,8 @@ was only marked, until an operator returned it.
 The share of the fleet, and of each failure domain, that evidence alone may take out is limited
 (`QuarantineSettings`). Beyond it a person decides, on a proposal with a version: whenever what it
 was worked out from changes, it is made anew under another version, and an answer to the old one is
-refused.
+refused. What is known to be broken, and not only suspected, takes no new work in the meantime, and
+for as long as a task there cannot be killed, by nobody's word: the limit is on what is withdrawn.
 """
 
 from __future__ import annotations
@@ -40,9 +41,12 @@ from coord.model.care_decisions import (
     QuarantineProposed,
 )
 from coord.model.decisions import HostQuarantined
-from coord.model.entities import Host, HostStatus
+from coord.model.entities import Host, HostStatus, TaskStatus
 from coord.model.place import LEVELS, domain
 from coord.model.settings import LONGEST_MS, QuarantineSettings
+
+WITHHELD_SINCE = 2
+"""The logic version."""
 
 EVIDENCE_KEPT = 8
 """Of one host, the newest."""
@@ -61,12 +65,12 @@ def settings_of(state: State) -> QuarantineSettings:
     return state.meta.settings.policy.quarantine
 
 
-def accuse(step: Step, name: str, reason: str, cause: str) -> bool:
+def accuse(step: Step, name: str, reason: str, cause: str, *, proven: bool) -> bool:
     """Evidence against a host: it is taken out, or that is proposed. True when it is out now."""
     host = step.state.hosts[name]
     if host.status == HostStatus.REMOVED:
         return False
-    row = with_evidence(step, name, reason, cause)
+    row = with_evidence(step, name, reason, cause, proven=proven)
     if row.state in OUT_OF_FLEET:
         step.state.quarantines.put(name, row)
         return False
@@ -82,11 +86,14 @@ def accuse(step: Step, name: str, reason: str, cause: str) -> bool:
     return False
 
 
-def with_evidence(step: Step, name: str, reason: str, cause: str) -> Quarantine:
+def with_evidence(
+    step: Step, name: str, reason: str, cause: str, *, proven: bool = False
+) -> Quarantine:
     """The host's row with one reason more, and without what is too old to count."""
     row = step.state.quarantines.get(name) or Quarantine(name, QuarantineState.NONE)
     row = forget_expired(step, row) or Quarantine(name, QuarantineState.NONE)
-    evidence = (*row.evidence, Evidence(cause, reason, step.now_ms))[-EVIDENCE_KEPT:]
+    proven = proven and step.state.meta.logic_version >= WITHHELD_SINCE
+    evidence = (*row.evidence, Evidence(cause, reason, step.now_ms, proven))[-EVIDENCE_KEPT:]
     return replace(row, evidence=evidence)
 
 
@@ -116,14 +123,15 @@ def take_out(
         told = f"quarantine: {reason}"
         host = replace(host, move_by_ms=by_ms, move_reason=told, move_cause=decided)
         state.timers.arm("moves", row.host, by_ms)
-    state.put_host(_unlimited(step, replace(host, quarantine=reason)))
+    state.put_host(_unlimited(step, replace(host, quarantine=reason, withheld="")))
     step.scheduling = True
 
 
 def propose(
     step: Step, row: Quarantine, reason: str, causes: tuple[str, ...], limit: Limit
 ) -> None:
-    """Ask an operator, about things as they are at this index. The host works on meanwhile."""
+    """Ask an operator, about things as they are at this index. What runs there runs on meanwhile;
+    new work goes there only if the host is merely suspected."""
     step.decide(
         QuarantineProposed(
             _once(causes),
@@ -145,6 +153,29 @@ def propose(
         allowed=limit.allowed,
     )
     _enter(step, asked, QuarantineState.PROPOSED, reason)
+    withhold(step, row.host)
+
+
+def withhold(step: Step, name: str) -> None:
+    """Keep new work away from a host for as long as it is in the fleet and known to be broken."""
+    state = step.state
+    if state.meta.logic_version < WITHHELD_SINCE:
+        return
+    host = state.hosts[name]
+    why = "" if host.quarantine else _why_withheld(state, host)
+    if why != host.withheld:
+        state.put_host(replace(host, withheld=why))
+        step.scheduling = True
+
+
+def _why_withheld(state: State, host: Host) -> str:
+    for key in host.tasks:
+        if state.tasks[key].status == TaskStatus.UNKILLABLE:
+            return f"unkillable task {key}"
+    row = state.quarantines.get(host.host)
+    if row is None or row.state != QuarantineState.PROPOSED:
+        return ""
+    return next((one.reason for one in row.evidence if one.proven), "")
 
 
 def emptied(step: Step, name: str) -> None:
@@ -197,9 +228,10 @@ def back_in_fleet(step: Step, row: Quarantine, *, clean: bool) -> None:
     step.scheduling = True
     if clean or not row.strikes_ms:
         state.quarantines.drop(row.host)
-        return
-    kept = Quarantine(row.host, QuarantineState.NONE, strikes_ms=row.strikes_ms)
-    _enter(step, kept, QuarantineState.NONE, "")
+    else:
+        kept = Quarantine(row.host, QuarantineState.NONE, strikes_ms=row.strikes_ms)
+        _enter(step, kept, QuarantineState.NONE, "")
+    withhold(step, row.host)
 
 
 def forget_expired(step: Step, row: Quarantine) -> Quarantine | None:
@@ -208,12 +240,19 @@ def forget_expired(step: Step, row: Quarantine) -> Quarantine | None:
     row = replace(
         row,
         evidence=tuple(
-            one for one in row.evidence if one.at_ms + settings.evidence_ms > step.now_ms
+            one
+            for one in row.evidence
+            if _stands(row, one) or one.at_ms + settings.evidence_ms > step.now_ms
         ),
         strikes_ms=_remembered(step, row.strikes_ms, settings.memory_ms),
     )
     nothing = row.state == QuarantineState.NONE and not row.evidence and not row.strikes_ms
     return None if nothing else row
+
+
+def _stands(row: Quarantine, one: Evidence) -> bool:
+    """A broken host does not mend by waiting for an answer."""
+    return one.proven and row.state == QuarantineState.PROPOSED
 
 
 def rearm(step: Step, row: Quarantine) -> None:
@@ -222,7 +261,7 @@ def rearm(step: Step, row: Quarantine) -> None:
     dues = [row.due_ms] if row.due_ms else []
     if row.state in (QuarantineState.NONE, QuarantineState.PROPOSED):
         dues += [at_ms + settings.memory_ms for at_ms in row.strikes_ms]
-        dues += [one.at_ms + settings.evidence_ms for one in row.evidence]
+        dues += [one.at_ms + settings.evidence_ms for one in row.evidence if not _stands(row, one)]
     if dues:
         step.state.timers.arm("quarantine", row.host, min(dues))
 

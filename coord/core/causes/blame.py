@@ -121,7 +121,7 @@ def judge(step: Step, name: str, why: str) -> None:
     state.evidence.put(name, replace(known, blamed=numbers[-1]))
     if settings.on_blame == QUARANTINE:
         reason = f"failures began there: {len(case.first)} of {case.incidents} incidents"
-        fleet.quarantine(step, name, reason, decided)
+        fleet.quarantine(step, name, reason, decided, proven=False)
 
 
 def case_against(state: State, name: str) -> tuple[Case, int]:

@@ -222,7 +222,9 @@ def _unusable(host: Host) -> str:
         return ""
     if host.status != HostStatus.UP:
         return str(host.status)
-    return host.drain or f"quarantined: {host.quarantine}"
+    if host.quarantine or host.drain:
+        return host.drain or f"quarantined: {host.quarantine}"
+    return f"broken: {host.withheld}"
 
 
 def _wrong_type(room: Room, need: Resources) -> str:
