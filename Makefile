@@ -11,7 +11,7 @@ SEED ?= 1000
 MINUTES ?= 60
 
 .PHONY: help setup demo test test-slow sim sim-long mutants mutants-quick faults faults-broken check \
-	format proto bench clean
+	format proto bench bench-etcd clean
 
 help:
 	@echo "make demo       three servers, five agents, three failures: watch a training job survive"
@@ -25,6 +25,7 @@ help:
 	@echo "make faults-broken  the product broken on purpose, in many ways: each must be noticed; half an hour"
 	@echo "make check      format, lint, types"
 	@echo "make bench      the figures in README.md, measured here; half an hour"
+	@echo "make bench-etcd  the same work on etcd (installed where absent) in turn, and the ratios; an hour"
 	@echo "make proto      regenerate coord/pb from proto/"
 	@echo "make format     rewrite the sources in the project's format"
 	@echo "make clean      remove the virtual environment and what was built"
@@ -88,6 +89,11 @@ proto: $(INSTALLED)
 
 bench: $(INSTALLED)
 	$(BIN)/python -m tests.bench --long
+
+# make bench-etcd BENCH="--quick" takes some minutes; the other options are in its --help.
+BENCH ?=
+bench-etcd: $(INSTALLED)
+	$(BIN)/python -m tests.bench.etcd $(BENCH)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info
