@@ -377,14 +377,16 @@ class Node:
             self.proposer.add_frames(submissions)
 
     def _send_frame(self) -> None:
-        """The beats heard here and by relays, to the leader, once; there, let all frames go."""
+        """The beats heard here, to the leader, once; on the leader, let all frames go."""
         meta = self.state.meta
         frame = self.heartbeats.take_frame(self._status.term, meta.applied_index)
-        of_relays = self.relays.take_frames(asyncio.get_running_loop().time())
-        frames = (*([frame] if frame is not None else []), *of_relays)
+        self._pass_on((frame,) if frame is not None else ())
+        if self.leading:
+            self.proposer.flush_frames()
+
+    def _pass_on(self, frames: tuple[Submission, ...]) -> None:
         if self.leading:
             self.proposer.add_frames(frames)
-            self.proposer.flush_frames()
         elif frames and self._status.leader:
             self._peers.send_events(self._status.leader, BEATS_TOPIC, frames)
 
@@ -414,6 +416,7 @@ class Node:
             self.router.route(self.requests.expire(now))
             self.router.tick(now)
             self.reads.tick(now)
+            self._pass_on(self.relays.take_frames(now))
             for name in _passed(due, now):
                 due[name] = now + getattr(intervals, f"{name}_s")
                 self._do(name)

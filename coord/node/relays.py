@@ -89,8 +89,9 @@ class RelayLink:
         self.refusals: list[Relayed] = []
         """To conversations that were not taken in."""
         self.seen: list[RelayBeatsSeen] = []
-        self.dropped: dict[str, dict[int, None]] = {}
-        """By relay, slots that are in its roster no more, until it is told."""
+        self.dropped: dict[str, dict[int, int]] = {}
+        """By relay, slots that are not in its roster, until it is told: each with the sequence of
+        the frame that asked for it in vain, 0 where it was in and is no more."""
 
 
 class Relays:
@@ -208,7 +209,7 @@ class Relays:
         self._names[beats.relay] = link
         last = beats.sequence + len(events) - 1
         for seq, event in enumerate(events, beats.sequence):
-            kept = self._contained(link, beats.relay, event, state)
+            kept = self._contained(link, beats, event, state)
             origin = Origin(f"{RELAY_ACTOR}{beats.relay}", beats.incarnation, seq)
             self._waiting.add((Submission(origin, kept),), now_s)
         frame = Frame(link, beats, last)
@@ -233,16 +234,18 @@ class Relays:
     def _contained(
         self,
         link: RelayLink,
-        relay: str,
+        beats: RelayBeats,
         event: RosterChanged | RosterHeard,
         state: State,
     ) -> RosterChanged | RosterHeard:
-        """The event without the hosts that this relay has no right to: it is told that they are not
-        in its roster with whatever is decided next, even if this event is lost."""
-        joined = event.joined_slots if isinstance(event, RosterChanged) else ()
-        if not isinstance(event, RosterChanged) or not joined:
+        """The event without the hosts that this relay has no right to: it is told so with what is
+        decided of this frame or, if this one is lost, of a later one."""
+        if not isinstance(event, RosterChanged):
             return event
-        columns = zip(joined, event.joined_incarnations, event.joined_phases, strict=False)
+        joined = event.joined_slots
+        if not len(joined) == len(event.joined_incarnations) == len(event.joined_phases):
+            return event  # The core refuses it whole.
+        columns = zip(joined, event.joined_incarnations, event.joined_phases, strict=True)
         kept, refused = [], []
         for slot, incarnation, phase in columns:
             if self._stands_behind(link, slot, incarnation, state):
@@ -252,7 +255,8 @@ class Relays:
         if len(kept) == len(joined):
             return event
         self._count(link.name, "not_its_host", len(refused))
-        link.dropped.setdefault(relay, {}).update(dict.fromkeys(refused))
+        dropped = link.dropped.setdefault(beats.relay, {})
+        dropped.update(dict.fromkeys(refused, beats.sequence))
         slots, incarnations, phases = zip(*kept, strict=True) if kept else ((), (), ())
         # Whom it may not have it does not keep, either.
         left = tuple(sorted({**dict.fromkeys(event.left_slots), **dict.fromkeys(refused)}))
@@ -272,9 +276,9 @@ class Relays:
             return False
         return isinstance(session.ready, Bell) and session.ready.link is link
 
-    def take_frames(self, now_s: float) -> list[Submission]:
+    def take_frames(self, now_s: float) -> tuple[Submission, ...]:
         """Events of relays that wait for the leader, in their order."""
-        return self._waiting.take(now_s)
+        return tuple(self._waiting.take(now_s)) if self._waiting else ()
 
     def applied(self, record: Recorded, state: State) -> None:
         """An event of some relay was applied: if it came through here, the relay is told."""
@@ -287,7 +291,11 @@ class Relays:
         if record.entry.origin.seq < frame.last:
             return
         beats, link = frame.beats, frame.link
-        dropped = link.dropped.pop(beats.relay, {})
+        waiting = link.dropped.pop(beats.relay, {})
+        dropped = [slot for slot, since in waiting.items() if since <= beats.sequence]
+        later = {slot: since for slot, since in waiting.items() if since > beats.sequence}
+        if later:
+            link.dropped[beats.relay] = later
         link.seen.append(
             RelayBeatsSeen(
                 beats.relay,
@@ -308,7 +316,7 @@ class Relays:
             return
         dropped = link.dropped.setdefault(decision.relay, {})
         for slot in decision.slots:
-            dropped[slot] = None
+            dropped.setdefault(slot, 0)
             if slot >= len(state.slots):
                 continue
             session = self._sessions.agent_of(state.slots[slot])
