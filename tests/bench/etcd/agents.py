@@ -54,6 +54,7 @@ class Agent(asyncio.Protocol):
         self._reports = 0
         self._sent_s: dict[int, float] = {}
         self._transport: asyncio.Transport | None = None
+        self._welcomed = False
         self._frames = Frames()
 
     async def connect(self) -> None:
@@ -77,6 +78,7 @@ class Agent(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self._welcomed = False
         if self.crowd.ending or self.dead:
             return
         self.crowd.lost += 1
@@ -110,6 +112,7 @@ class Agent(asyncio.Protocol):
             for result in message.results.results:
                 self._on_result(result)
         elif kind == "welcome":
+            self._welcomed = True
             self._beat() if self.incarnation else self._register()
         elif kind == "refused":
             code = message.refused.code
@@ -139,7 +142,7 @@ class Agent(asyncio.Protocol):
         self._beat()
 
     def _beat(self) -> None:
-        if self._transport is None:
+        if not self._welcomed:
             return
         self._sequence += 1
         self.last_beat_s = self._sent_s[self._sequence] = time.monotonic()

@@ -72,9 +72,15 @@ class Crowd:
         answers = self._ask(seconds + ANSWER_S, "arrived", seconds=seconds)
         return max(float(one["last_s"]) for one in answers)
 
-    def refused(self) -> int:
-        """Connections that servers ended with a reason."""
-        return sum(sum(one["refused"].values()) for one in self._ask(ANSWER_S, "state"))
+    def superseded(self) -> int:
+        """Agents that were told that their incarnation is over. Raises CrowdFailed if servers
+        refused any for another reason."""
+        told = 0
+        for state in self._ask(ANSWER_S, "state"):
+            told += state["refused"].pop("stale_incarnation", 0)
+            if state["refused"]:
+                raise CrowdFailed(f"servers refused agents: {state['refused']}")
+        return told
 
     def _ask(self, within_s: float, do: str, **arguments: Any) -> list[dict[str, Any]]:
         """One answer from each process."""
