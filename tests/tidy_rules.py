@@ -75,6 +75,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "client": ("model", "codec", "sites"),
     "topology": ("model",),
     "agent": ("model", "client", "sites"),
+    "relay": ("model", "codec", "client"),
     "worker": ("worker_link",),
     "worker_link": (),
     "cli": (
@@ -87,6 +88,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "api",
         "client",
         "agent",
+        "relay",
         "topology",
     ),
 }

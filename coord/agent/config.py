@@ -22,6 +22,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     take in orphans; false for an agent inside another program."""
 
     servers: tuple[str, ...]
+    relays: tuple[str, ...] = ()
+    """Tried before the servers."""
     data_dir: Path
     host: str = msgspec.field(default_factory=socket.gethostname)
     address: str = "127.0.0.1"
@@ -59,7 +61,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
         found = []
         if not self.servers:
             found.append("no server is named; give --server")
-        for server in self.servers:
+        for server in (*self.servers, *self.relays):
             try:
                 base_url(server)
             except ValueError as error:

@@ -297,6 +297,7 @@ async def _run_with(
         place=config.place,
         rails=config.rails,
         cluster=config.cluster,
+        relays=config.relays,
     )
     async with agent:
         await Daemon(config, posix_ports(config, disk), agent).run(stop)

@@ -24,6 +24,15 @@ if TYPE_CHECKING:
 @click.command()
 @server_option
 @click.option(
+    "--relay",
+    "relays",
+    multiple=True,
+    envvar="COORD_RELAY",
+    show_envvar=True,
+    metavar="URL[,URL...]",
+    help="Relays to connect through; without one that answers, straight to a server.",
+)
+@click.option(
     "--host-id",
     "host",
     default="",
@@ -130,6 +139,7 @@ if TYPE_CHECKING:
 def agent(
     *,
     servers: tuple[str, ...],
+    relays: tuple[str, ...],
     host: str,
     data_dir: str | None,
     address: str,
@@ -163,7 +173,8 @@ def agent(
 
     name = host or socket.gethostname()
     config = AgentConfig(
-        servers=_checked_servers(servers),
+        servers=_checked_urls("--server", split_servers(servers)),
+        relays=_checked_urls("--relay", split_servers(relays) if relays else ()),
         data_dir=Path(data_dir or f".coord/agent-{name}"),
         host=name,
         address=address,
@@ -186,13 +197,13 @@ def agent(
     click.get_current_context().exit(_run(config))
 
 
-def _checked_servers(servers: tuple[str, ...]) -> tuple[str, ...]:
+def _checked_urls(flag: str, addresses: tuple[str, ...]) -> tuple[str, ...]:
     from coord.client.servers import base_url
 
     try:
-        return tuple(base_url(server) for server in split_servers(servers))
+        return tuple(base_url(address) for address in addresses)
     except ValueError as error:
-        raise BadInput(f"--server: {error}") from error
+        raise BadInput(f"{flag}: {error}") from error
 
 
 def _checked_place(zone: str, pod: str, rack: str, nvlink: str) -> Place:

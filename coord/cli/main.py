@@ -16,6 +16,7 @@ COMMANDS: dict[str, Lazy] = {
     "demo": Lazy("coord.cli.demo:demo", "Watch a training job survive three failures."),
     "server": Lazy("coord.cli.server:server", "Run one server of the cluster."),
     "agent": Lazy("coord.cli.agent:agent", "Run the agent of this host."),
+    "relay": Lazy("coord.cli.relay:relay", "Run a relay: many agents behind one connection."),
     "job": Lazy("coord.cli.jobs:job", "Submit, look at, resize and cancel jobs; read their logs."),
     "host": Lazy("coord.cli.hosts:host", "Look at hosts; drain, quarantine and remove them."),
     "maintenance": Lazy("coord.cli.maintenance:maintenance", "Take hosts of a domain out in turn."),

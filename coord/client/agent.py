@@ -29,7 +29,7 @@ from coord.client.inbox import PlanInbox, Superseded
 from coord.client.pending import UNDECIDED
 from coord.client.registration import Registration
 from coord.client.reports import ReportQueue
-from coord.client.servers import ServerRing
+from coord.client.servers import RelayedRing
 from coord.client.views import Decided
 from coord.model.channel import (
     BeatSeen,
@@ -62,6 +62,13 @@ be full."""
 BACKOFF_FIRST_S = 0.2
 BACKOFF_LIMIT_S = 1.5
 """Until the cluster's lease is known; from then on a quarter of that."""
+RELAY_AGAIN_S = 240.0
+"""Straight at a server, an agent tries its relays again after half of this to all of it."""
+
+
+class _RelayFound(Exception):
+    """The conversation goes on through a relay."""
+
 
 ReadLog = Callable[[LogRead], Awaitable[LogChunk]]
 
@@ -77,6 +84,9 @@ class Agent:
     of it. `next_seq` returns 1, 2, 3, ... and never repeats, over restarts of the agent too: the
     number must be on disk before it is returned. `on_log_read` answers a LogRead; OSError out of it
     is answered as "no such output". Everything runs on the loop it was opened on.
+
+    `relays` are tried before the servers; an agent that had to go to a server straight comes back
+    to a relay after a while, once one answers.
     """
 
     def __init__(
@@ -99,6 +109,8 @@ class Agent:
         rails: Sequence[Rail] = (),
         cluster: str = "",
         on_log_read: ReadLog | None = None,
+        relays: Iterable[str] = (),
+        relay_again_s: float = RELAY_AGAIN_S,
         dialer: Dialer | None = None,
         rng: random.Random | None = None,
     ) -> None:
@@ -106,7 +118,10 @@ class Agent:
         self.on_log_read = on_log_read
         self.settings = Settings()
         """The cluster's, as of the newest Welcome."""
-        self._ring = ServerRing(servers)
+        self._ring = RelayedRing(servers, relays)
+        self._relay_again_s = relay_again_s
+        self._relay_channel: Channel | None = None
+        """Open and not in use yet: the next conversation."""
         self._offer = HostRegistered(
             host, agent_id, boot, address, devices, cpu_millis, memory_mib, device_type,
             dict(labels or {}), tuple(ports), (), version, place,
@@ -114,7 +129,7 @@ class Agent:
         )  # fmt: skip
         self._next_seq = next_seq
         self._hello = Hello(f"host:{host}", cluster, version=version)
-        self._dialer = dialer or WebSocketDialer()
+        self._dialer = dialer or WebSocketDialer(watched=self._ring.relays)
         self._rng = rng or random.Random()
         self._backoff = Backoff(self._rng, BACKOFF_FIRST_S, BACKOFF_LIMIT_S)
         self._retry = Backoff(self._rng, RETRY_S, RETRY_LIMIT_S)
@@ -236,14 +251,18 @@ class Agent:
             while True:
                 await self._connect_once()
                 stop_if_cancelled()
-                self._ring.advance()
-                await asyncio.sleep(self._backoff.next_s())
+                if self._relay_channel is None:
+                    self._ring.advance()
+                    await asyncio.sleep(self._backoff.next_s())
         finally:
+            if self._relay_channel is not None:
+                await self._relay_channel.close()
             await self._dialer.close()
 
     async def _connect_once(self) -> None:
+        channel, self._relay_channel = self._relay_channel, None
         try:
-            channel = await self._dialer.dial(self._ring.current, self._hello, DIAL_TIMEOUT_S)
+            channel = channel or await self._dial(self._ring.current)
         except ChannelClosed:
             return
         except ChannelRefused as refused:
@@ -252,7 +271,7 @@ class Agent:
         self._connected_to = channel.server
         try:
             await self._converse(channel)
-        except* ChannelClosed:
+        except* (ChannelClosed, _RelayFound):
             pass
         except* ChannelRefused as group:
             for error in group.exceptions:
@@ -261,6 +280,19 @@ class Agent:
         finally:
             self._connected_to = ""
             await channel.close()
+
+    async def _dial(self, url: str) -> Channel:
+        return await self._dialer.dial(url, self._hello, DIAL_TIMEOUT_S)
+
+    async def _return_to_relay(self) -> None:
+        """Leave a server for the first relay that answers. The server is left only then."""
+        while True:
+            await asyncio.sleep(self._relay_again_s * self._rng.uniform(0.5, 1.0))
+            for relay in self._ring.relays:
+                with suppress(ChannelClosed, ChannelRefused):
+                    self._relay_channel = await self._dial(relay)
+                    self._ring.choose(relay)
+                    raise _RelayFound
 
     async def _converse(self, channel: Channel) -> None:
         self._on_welcome(channel.welcome)
@@ -275,6 +307,8 @@ class Agent:
         self._wake.set()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._send(channel))
+            if self._ring.straight:
+                group.create_task(self._return_to_relay())
             while True:
                 message = await channel.receive()
                 if isinstance(message, LogRead):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
 import aiohttp
@@ -19,6 +20,9 @@ MESSAGE_LIMIT_BYTES = 1 << 20
 """A larger Submit is sent as several; a larger single event is refused here."""
 RECEIVE_LIMIT_BYTES = 64 << 20
 """Plans carry the environment of every task of a host."""
+PING_AFTER_PERIODS = 1.2
+"""A relay that is silent for so many heartbeat periods is pinged, and given up if it does not
+answer within half a period: it acknowledges a beat a period, unless it hangs."""
 CLOSE_TIMEOUT_S = 0.5
 """A server that hangs must not hold up the move to another one."""
 
@@ -79,9 +83,14 @@ class Dialer(Protocol):
 
 
 class WebSocketDialer:
-    """Channels over `/v1/channel`: one protobuf message a WebSocket frame."""
+    """Channels over `/v1/channel`: one protobuf message a WebSocket frame.
 
-    def __init__(self) -> None:
+    Those to a URL in `watched` are pinged when they are silent. Servers are not: a busy one would
+    be left by all its agents.
+    """
+
+    def __init__(self, watched: Iterable[str] = ()) -> None:
+        self._watched = frozenset(watched)
         self._session: aiohttp.ClientSession | None = None
 
     async def dial(self, server: str, hello: Hello, timeout_s: float) -> WebSocketChannel:
@@ -104,6 +113,7 @@ class WebSocketDialer:
             f"{server}/v1/channel",
             max_msg_size=RECEIVE_LIMIT_BYTES,
             compress=0,
+            autoping=False,
             timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_TIMEOUT_S),
         )
         channel = WebSocketChannel(server, socket)
@@ -113,6 +123,8 @@ class WebSocketDialer:
             if not isinstance(first, Welcome):
                 raise ChannelClosed(f"{server} answered Hello with {type(first).__name__}")
             channel.welcome = first
+            if server in self._watched:
+                channel.period_s = first.settings.heartbeat_ms / 1000
         except BaseException:
             await channel.close()
             raise
@@ -130,6 +142,8 @@ class WebSocketChannel:
     def __init__(self, server: str, socket: aiohttp.ClientWebSocketResponse) -> None:
         self.server = server
         self.welcome = Welcome(cluster="", node=0)
+        self.period_s = 0.0
+        """Of heartbeats, if the other side is watched (see PING_AFTER_PERIODS)."""
         self._socket = socket
 
     async def send(self, message: ToServer) -> None:
@@ -141,7 +155,7 @@ class WebSocketChannel:
                 raise ChannelClosed(f"{self.server} went away: {error}") from error
 
     async def receive(self) -> ToClient:
-        frame = await self._socket.receive()
+        frame = await self._next_frame()
         if frame.type is not aiohttp.WSMsgType.BINARY:
             raise ChannelClosed(self._why_closed(frame))
         try:
@@ -151,6 +165,35 @@ class WebSocketChannel:
         if isinstance(message, Refused):
             raise ChannelRefused(self.server, message)
         return message
+
+    async def _next_frame(self) -> aiohttp.WSMessage:
+        """The next one that is no ping or pong, if it comes in time."""
+        pinged = False
+        while True:
+            try:
+                frame = await self._socket.receive(self._patience_s(pinged))
+            except TimeoutError:
+                if pinged:
+                    raise ChannelClosed(f"{self.server} hangs: it answers no ping") from None
+                await self._control(self._socket.ping, b"")
+                pinged = True
+                continue
+            if frame.type is aiohttp.WSMsgType.PING:
+                await self._control(self._socket.pong, frame.data)
+            elif frame.type is not aiohttp.WSMsgType.PONG:
+                return frame
+            pinged = False
+
+    def _patience_s(self, pinged: bool) -> float | None:
+        if not self.period_s:
+            return None
+        return self.period_s * (0.5 if pinged else PING_AFTER_PERIODS)
+
+    async def _control(self, send: Callable[[bytes], Awaitable[None]], content: bytes) -> None:
+        try:
+            await send(content)
+        except (aiohttp.ClientError, OSError, RuntimeError) as error:
+            raise ChannelClosed(f"{self.server} went away: {error}") from error
 
     async def close(self) -> None:
         await self._socket.close()

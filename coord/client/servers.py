@@ -54,6 +54,47 @@ class ServerRing:
         return base_url(api_address, self._scheme) if api_address else ""
 
 
+class RelayedRing(ServerRing):
+    """Relays first, each in turn, then the servers themselves, and so on."""
+
+    def __init__(self, servers: Iterable[str], relays: Iterable[str]) -> None:
+        self._relays = tuple(dict.fromkeys(base_url(relay) for relay in relays))
+        straight = [base_url(server) for server in servers]
+        if not straight:
+            raise ValueError(
+                "no server address given; a relay may be away, so pass at least one server as well"
+            )
+        super().__init__((*self._relays, *straight))
+
+    @property
+    def relays(self) -> tuple[str, ...]:
+        """In the order in which they are tried."""
+        return self._relays
+
+    @property
+    def straight(self) -> bool:
+        """Whether the current one is a server although there are relays."""
+        return bool(self._relays) and self.current not in self._relays
+
+    def skip(self, steps: int) -> None:
+        """Start elsewhere within the relays, and within the servers."""
+        servers = self.urls[len(self._relays) :]
+        if not self._relays:
+            super().skip(steps)
+            return
+        self._relays = _turned(self._relays, steps)
+        self.urls = self._relays + _turned(servers, steps)
+
+    def choose(self, url: str) -> None:
+        """Use this one from now on."""
+        self._at = self.urls.index(url)
+
+
+def _turned(urls: tuple[str, ...], steps: int) -> tuple[str, ...]:
+    at = steps % len(urls) if urls else 0
+    return urls[at:] + urls[:at]
+
+
 def base_url(server: str, scheme: str = "http") -> str:
     """`127.0.0.1:7101` and `http://127.0.0.1:7101/` are both `http://127.0.0.1:7101`."""
     server = server.strip().rstrip("/")

@@ -1,0 +1,1 @@
+"""The relay: many agents behind one connection. See README.md."""
