@@ -347,7 +347,9 @@ class Gang(msgspec.Struct, frozen=True, omit_defaults=True):
     yields_to: str = ""
     """While stopping: the gang that gets its place."""
     reserving: bool = False
-    """It is the first that lacks room, and nothing that it could use goes to one behind it."""
+    """It is the first that lacks room: what it could use of `reserved` goes to none behind it."""
+    reserved: tuple[str, ...] = ()
+    """While `reserving`: the host chosen for each of its replicas."""
     together: int = 0
     """Incident that it stopped for with others of its job: none starts before all have stopped."""
     spares: int = 0

@@ -1,7 +1,7 @@
 """The order of turns and the choice of victims against second implementations, deliberately dumb.
 
-The twins are written from the docstrings of `turns.py` and `preemption.py`: one looks at all that
-wait for every turn, the other tries every set of victims.
+The twins are written from the docstrings of `turns.py`, `preemption.py` and `backfill.py`: one
+looks at all that wait for every turn, one tries every set of victims, one every set of hosts.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from coord.core.placement import rooms_of
+from coord.core.queueing.backfill import reserved_hosts
 from coord.core.queueing.claims import DEVICE, charge_of
 from coord.core.queueing.preemption import cost_of, is_preemptible, lost_ms_of, make_way
 from coord.core.queueing.shares import Shares
@@ -225,3 +226,65 @@ def test_victims_agree_with_an_exhaustive_search(seed: int) -> None:
     if way:
         assert len(way.plan.places) == gang.desired
         assert cost_of(way.victims)[0] == len(way.victims)
+
+
+# Hosts that are kept
+
+
+def dumb_wait(state: State, name: str) -> tuple[int, int]:
+    """(how long the oldest gang on a host has run, how many are there)."""
+    tasks = [state.tasks[key] for key in state.hosts[name].tasks]
+    ages = [state.meta.now_ms - task.placed_ms for task in tasks]
+    return (max(ages, default=0), len({task.gang for task in tasks}))
+
+
+def dumb_longest(state: State, gang: Gang) -> tuple[int, int] | None:
+    """The least that the host waited for longest can cost, over every set of hosts to be left by
+    all; None when even all of them are too few."""
+    role = state.jobs[gang.job].spec.roles[0]
+    need = role.resources.devices
+    used = {
+        name: sum(len(state.tasks[key].devices) for key in host.tasks)
+        for name, host in state.hosts.items()
+    }
+    found = []
+    for size in range(len(state.hosts) + 1):
+        for left in itertools.combinations(sorted(state.hosts), size):
+            fit = sum(
+                (host.devices - (0 if name in left else used[name])) // need
+                for name, host in state.hosts.items()
+            )
+            if fit >= role.replicas:
+                found.append(max((dumb_wait(state, name) for name in left), default=(0, 0)))
+    return min(found) if found else None
+
+
+@CASES
+@given(SEEDS)
+def test_the_hosts_kept_are_those_that_are_sooner_free(seed: int) -> None:
+    """Of every set that would do: the one whose host that is waited for longest costs least."""
+    rng = Random(seed)
+    driver = cluster(rng, may_preempt=False)
+    for number in range(rng.randrange(2, 8)):
+        driver.wall_ms += rng.randrange(1, 900)
+        driver.send(JobSubmitted(job(rng, f"j{number}", ""), "me"))
+    driver.send(JobSubmitted(replace(job(rng, "wants", ""), priority=9), "me"))
+    state = driver.state
+    gang = state.gangs["wants/t"]
+    if gang.live:
+        return
+    role = state.jobs["wants"].spec.roles[0]
+    rooms, now = rooms_of(state), replace(gang, reserving=False, reserved=())
+    hosts = reserved_hosts(state, rooms, now, role, gang.desired)
+    expected = dumb_longest(state, gang)
+    if hosts is None:
+        assert expected is None
+        return
+    need = role.resources.devices
+    waited = [
+        dumb_wait(state, name)
+        for name in dict.fromkeys(hosts)
+        if len(rooms[name].devices) // need < hosts.count(name)
+    ]
+    assert len(hosts) == gang.desired
+    assert max(waited, default=(0, 0)) == expected

@@ -71,20 +71,74 @@ def cost_of(victims: Iterable[Victim]) -> tuple[object, ...]:
 
 
 def make_way(
-    state: State, shares: Shares, rooms: Rooms, gang: Gang, smallest: int, now_ms: int
+    state: State,
+    shares: Shares,
+    rooms: Rooms,
+    gang: Gang,
+    smallest: int,
+    now_ms: int,
+    runners: Runners | None = None,
 ) -> Way | None:
     """Whom to stop so that `smallest` replicas of the gang have a place; None when that cannot be,
-    or when it has one as soon as what is being freed is free: then nobody need be stopped."""
+    or when it has one as soon as what is being freed is free: then nobody need be stopped.
+
+    `runners`: of this very state, where they are known.
+    """
+    runners = Runners(state) if runners is None else runners
+    borrowers, own = runners.below(shares, gang, smallest)
+    if not borrowers and not own:
+        return None
     search = _Search(state, shares, rooms, gang, smallest, now_ms)
     if search.plan(()) is not None:
         return None
-    borrowers, own = search.candidates()
-    for candidates in (borrowers, [*borrowers, *own]) if own else (borrowers,):
+    lenders, below = search.victims(borrowers), search.victims(own)
+    lenders = [victim for victim in lenders if victim.most]
+    for candidates in (lenders, [*lenders, *below]) if below else (lenders,):
         if candidates:
             way = search.cheapest(candidates)
             if way is not None:
                 return way
     return None
+
+
+class Runners:
+    """Who may be stopped at all, by queue. Right until somebody starts or stops."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._by_queue: dict[str, list[Gang]] = {}
+        self._freed: dict[str, int] = {}
+        """By queue: what gangs that end by themselves give back."""
+        for key in sorted(state.claims.of):
+            gang = state.gangs[key]
+            if is_preemptible(state, gang):
+                self._by_queue.setdefault(state.jobs[gang.job].spec.queue, []).append(gang)
+        for ending in being_freed(state):
+            claim = state.claims.of[ending.key]
+            self._freed[claim.queue] = self._freed.get(claim.queue, 0) + claim.amount
+
+    def below(self, shares: Shares, gang: Gang, smallest: int) -> tuple[list[Gang], list[Gang]]:
+        """(borrowers that the gang may claim its queue's quota from, gangs of its own queue below
+        it). Neither is asked whether that would help."""
+        state = self._state
+        spec = state.jobs[gang.job].spec
+        own = [
+            other
+            for other in self._by_queue.get(spec.queue, ())
+            if other.job != gang.job and state.jobs[other.job].spec.priority < spec.priority
+        ]
+        freed = self._freed.get(spec.queue, 0)
+        freed += sum(charge_of(other, state.jobs[other.job]) for other in own)
+        if not shares.is_entitled(gang, smallest, freed):
+            return [], own
+        borrowers = [
+            other
+            for queue, running in self._by_queue.items()
+            if queue != spec.queue and shares.borrowed(queue)
+            for other in running
+            if other.job != gang.job
+        ]
+        return sorted(borrowers, key=lambda other: other.key), own
 
 
 def lost_ms_of(state: State, gang: Gang, now_ms: int) -> int:
@@ -163,28 +217,8 @@ class _Search:
 
     # Who
 
-    def candidates(self) -> tuple[list[Victim], list[Victim]]:
-        """(borrowers that it may claim its quota from, gangs of its own queue below it)."""
-        borrowers: list[Gang] = []
-        own: list[Victim] = []
-        for key in sorted(self._state.claims.of):
-            gang = self._state.gangs[key]
-            if gang.job == self._gang.job or not is_preemptible(self._state, gang):
-                continue
-            spec = self._state.jobs[gang.job].spec
-            if spec.queue != self._queue:
-                borrowers.append(gang)
-            elif spec.priority < self._priority:
-                own.append(self._victim(gang))
-        if not self._entitled(own):
-            return [], own
-        borrowed = {queue: self._shares.borrowed(queue) for queue in self._shares.use}
-        victims = [
-            self._victim(gang)
-            for gang in borrowers
-            if borrowed.get(self._state.jobs[gang.job].spec.queue)
-        ]
-        return [victim for victim in victims if victim.most], own
+    def victims(self, gangs: Iterable[Gang]) -> list[Victim]:
+        return [self._victim(gang) for gang in gangs]
 
     def _entitled(self, victims: Iterable[Victim]) -> bool:
         """Once these have gone, the gang is within its queue's quota."""

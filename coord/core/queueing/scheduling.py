@@ -22,9 +22,9 @@ from coord.core.placement import (
     rooms_of,
     wish_of,
 )
-from coord.core.queueing.backfill import keep_from_others
+from coord.core.queueing.backfill import keep_from_others, reserved_hosts
 from coord.core.queueing.order import starts_after
-from coord.core.queueing.preemption import Way, make_way
+from coord.core.queueing.preemption import Runners, Way, make_way
 from coord.core.queueing.queues import QUEUES_SINCE
 from coord.core.queueing.shares import Shares, free_in, narrowed
 from coord.core.queueing.starting import start
@@ -95,6 +95,7 @@ class _Pass:
         self._free = 0
         self._refused: dict[Wish, Refusal] = {}
         self._searched: dict[tuple[str, int, Wish], None] = {}
+        self._runners: Runners | None = None
 
     def run(self) -> bool:
         """True when a gang left what was kept for it: then all are looked at once more."""
@@ -111,7 +112,7 @@ class _Pass:
                 return True
         for gang in [state.gangs[key] for key in state.waiting]:
             if gang.reserving and gang.key != self._first:
-                state.put_gang(replace(gang, reserving=False))
+                state.put_gang(replace(gang, reserving=False, reserved=()))
         return False
 
     def _look_at(self, gang: Gang) -> bool:
@@ -141,6 +142,7 @@ class _Pass:
         return False
 
     def _start(self, gang: Gang, plan: Plan) -> None:
+        self._runners = None
         self._shares.charge(gang, -1)
         start(self._step, gang, plan)
         started = self._state.gangs[gang.key]
@@ -166,19 +168,23 @@ class _Pass:
         return refusal(self._state, self._rooms, gang, role, smallest)
 
     def _reserve(self, gang: Gang, role: RoleSpec, smallest: int) -> None:
-        """Keep what it could use from all that come after it."""
+        """Keep what it could use of the hosts chosen for it from all that come after it."""
         step, state = self._step, self._state
-        left = keep_from_others(state, self._rooms, gang, role, smallest)
-        if left is None:
+        gang = state.gangs[gang.key]
+        hosts = reserved_hosts(state, self._rooms, gang, role, smallest)
+        if hosts is None:
             return
+        if not gang.reserving:
+            step.decide(RoomReserved((step.cause,), gang.job, gang.key))
+        if not gang.reserving or gang.reserved != hosts:
+            gang = replace(gang, reserving=True, reserved=hosts)
+            state.put_gang(gang)
+        left = keep_from_others(state, self._rooms, gang, role, smallest)
+        assert left is not None
         self._kept, self._rooms = self._rooms, left
         self._first = gang.key
         self._free = free_in(left)
         self._refused = {}
-        gang = state.gangs[gang.key]
-        if not gang.reserving:
-            step.decide(RoomReserved((step.cause,), gang.job, gang.key))
-            state.put_gang(replace(gang, reserving=True))
 
     # Victims
 
@@ -194,7 +200,10 @@ class _Pass:
         searched = (spec.queue, spec.priority, wish_of(gang, role_of(self._step, gang), smallest))
         if searched in self._searched or len(self._searched) >= SEARCHES_A_PASS:
             return False
-        way = make_way(state, self._shares, self._rooms, gang, smallest, self._step.now_ms)
+        if self._runners is None:
+            self._runners = Runners(state)
+        now_ms, runners = self._step.now_ms, self._runners
+        way = make_way(state, self._shares, self._rooms, gang, smallest, now_ms, runners)
         if way is None:
             self._searched[searched] = None
             return False
@@ -204,6 +213,7 @@ class _Pass:
     def _stop_victims(self, gang: Gang, way: Way) -> None:
         """Give them notice, and keep for the gang what is free already of where it will stand."""
         step, state, shares = self._step, self._state, self._shares
+        self._runners = None
         queue = shares.spec(state.jobs[gang.job].spec.queue)
         victims = tuple(victim.gang.key for victim in way.victims)
         shares.charge(gang, -1)

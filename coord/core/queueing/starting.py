@@ -49,6 +49,7 @@ def start(step: Step, gang: Gang, plan: Plan) -> None:
         claim=len(keys) if state.meta.logic_version >= QUEUES_SINCE else 0,
         victims=(),
         reserving=False,
+        reserved=(),
         together=0,
         spares=spares.wanted(state, gang),
         succeeded=0,

@@ -138,15 +138,15 @@ QUEUES = (
     ),
     Mutant(
         name="reservation",
-        guard="what the first that lacks room could use is given to nobody behind it",
+        guard="what the first that lacks room could use of its hosts is given to nobody behind it",
         breaks="a wide gang waits for ever behind small ones that come later",
         races=(29, 32),
         reach=_SHARED,
         edits=(
             Edit(
                 "coord.core.queueing.backfill:keep_from_others",
-                "left.append(_without(room, gang, role, count) if count else room)",
-                "left.append(room)",
+                "left.put(_without(room, gang, role, count))",
+                "left.put(room)",
             ),
         ),
     ),

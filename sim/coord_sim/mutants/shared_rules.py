@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coord.core.placement import rooms_of
+from coord.core.placement import Rooms, rooms_of
 from coord.core.queueing.preemption import being_freed
 from coord.core.queueing.waiting import smallest_now
 from coord.core.state import State
@@ -11,6 +11,7 @@ from coord.model.care import OUT_OF_FLEET
 from coord.model.entities import Gang, GangPhase, TaskStatus
 from coord.model.entry import Recorded
 from coord.model.recovery import recovery_of
+from coord.model.spec import Resources
 from coord_sim.core_world.truth import Truth
 from coord_sim.core_world.violation import CoreViolation
 
@@ -22,7 +23,7 @@ FENCED = "an old generation publishes no weights"
 PATIENT = "a gang that may shrink waits for all of its room first"
 ANSWERED = "an answer to an old proposal decides nothing"
 SHARE = "evidence alone takes no more of a domain out than its share"
-RESERVED = "who comes later does not keep the first that waits from its room"
+RESERVED = "who comes later does not keep the first that waits from the hosts chosen for it"
 
 
 class SharedTruth(Truth):
@@ -160,9 +161,20 @@ class SharedRules:
                     later[one.gang] = one.generation
             still = [state.gangs[key] for key in sorted(later) if key in state.gangs]
             taken = [one for one in still if one.live and one.generation == later[one.key]]
-            if taken and self._fits(first, taken, record.now_ms):
+            if taken and self._fits_where_room_is_kept(first, taken, record.now_ms):
                 keys = ", ".join(one.key for one in taken)
                 raise CoreViolation(RESERVED, f"{first.key} waits for {keys}")
+
+    def _fits_where_room_is_kept(self, gang: Gang, leave: list[Gang], now_ms: int) -> bool:
+        """On each of the hosts chosen for it no more of it than is to stand there."""
+        rooms = self._left_by(gang, leave)
+        need = self._need(gang)
+        fit = 0
+        for name in dict.fromkeys(gang.reserved):
+            room = rooms.get(name)
+            if room is not None:
+                fit += min(room.kind.replicas(need), gang.reserved.count(name))
+        return fit >= smallest_now(self.state, gang, now_ms)
 
     def _comes_later(self, first: Gang, placed: decisions.TasksPlaced) -> bool:
         """Not on hosts with what cannot be killed: room there is kept for nobody."""
@@ -176,15 +188,21 @@ class SharedRules:
 
     def _fits(self, gang: Gang, leave: list[Gang], now_ms: int) -> bool:
         """There is room for so much of the gang as it needs, once these have left."""
-        state = self.state
-        rooms = rooms_of(state).copy()
+        rooms = self._left_by(gang, leave)
+        return rooms.replicas(self._need(gang)) >= smallest_now(self.state, gang, now_ms)
+
+    def _left_by(self, gang: Gang, leave: list[Gang]) -> Rooms:
+        rooms = rooms_of(self.state).copy()
         rooms.free_holds(gang)
         for one in leave:
             for key in one.live:
-                rooms.free_task(state.tasks[key])
-        role = state.jobs[gang.job].spec.role(gang.role)
+                rooms.free_task(self.state.tasks[key])
+        return rooms
+
+    def _need(self, gang: Gang) -> Resources:
+        role = self.state.jobs[gang.job].spec.role(gang.role)
         assert role is not None
-        return rooms.replicas(role.resources) >= smallest_now(state, gang, now_ms)
+        return role.resources
 
 
 def _placed_since(first: Gang, record: Recorded) -> list[decisions.TasksPlaced]:
