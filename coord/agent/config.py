@@ -50,6 +50,9 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     """A command that tells whether this host is fit for work (see `health`); empty: nobody
     checks."""
     health_check_timeout_s: float = 60.0
+    health_check_every_s: float = 0.0
+    """How long after a check ended the next one begins by itself, beside whatever runs; 0: only
+    before launches and when a server asks."""
     kernel_log: str = ""
     """Where faults of devices are told (see `kernel_log`); empty: nobody looks."""
 
@@ -107,5 +110,10 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
             found.append(
                 f"health checks may take {self.health_check_timeout_s} s; it must be more than 0 "
                 "and at most 3,600"
+            )
+        every_s = self.health_check_every_s
+        if every_s and not 1 <= every_s <= 604_800:
+            found.append(
+                f"health checks every {every_s} s; it must be 0 for never, or 1 to 604,800"
             )
         return found

@@ -96,6 +96,8 @@ class Daemon:
                 self._spawn(self._follow())
                 self._spawn(self._watch_fence())
                 self._spawn(self._tick())
+                if self._config.health_check_every_s:
+                    self._spawn(self.tasks.check_every(self._config.health_check_every_s))
                 if self._ports.kernel_log is not None:
                     source, tell = self._ports.kernel_log, self._reporter.tell
                     self._spawn(kernel_log.watch(source, self._config.host, tell))

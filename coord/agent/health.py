@@ -1,4 +1,5 @@
-"""Health checks of the host: a command of whoever runs it, before work is started there.
+"""Health checks of the host: a command of whoever runs it, before work is started there, when a
+server asks for a test, and from time to time beside whatever runs.
 
 The command exits with 0 when the host is fit, and with anything else when it is not; what it writes
 to standard output, JSON or text, goes into the log as it is, bounded. It has `timeout_s`, then all
@@ -24,6 +25,8 @@ from coord.model.health import BAD_OUTCOMES, CheckOccasion, HealthOutcome
 from coord.model.plans import TaskOrder
 
 OUTPUT_LIMIT_BYTES = 4_096
+RETELL_S = 3_600.0
+"""How long it is enough to have told that the periodic check passes, or that there is none."""
 REAP_S = 2.0
 """How long to wait for a killed check: one that hangs in a driver may outlive SIGKILL."""
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
@@ -40,6 +43,7 @@ class HealthResult(msgspec.Struct, frozen=True):
     detail: str = ""
 
 
+PERIODIC = CheckOccasion.PERIODIC
 MISSING = HealthResult(HealthOutcome.MISSING)
 
 
@@ -176,32 +180,64 @@ class HealthGate:
             return
         self._tested = number
         if self._hook is None:
-            self._report("health", MISSING, CheckOccasion.ON_REQUEST)
+            self._report("health", MISSING, CheckOccasion.ON_REQUEST, number)
         else:
-            self._begin(CheckOccasion.ON_REQUEST)
+            self._begin(CheckOccasion.ON_REQUEST, number)
 
-    def _begin(self, occasion: CheckOccasion) -> None:
+    async def check_every(self, period_s: float) -> None:
+        """Checks for ever, one each period, beside whatever runs here; only a launch that waits
+        meanwhile notices. A pass after a pass is told once in `RETELL_S`, all else each time."""
+        loop = asyncio.get_running_loop()
+        told, told_s = "", 0.0
+        while True:
+            if not self._running:  # Another check says as much.
+                result = MISSING if self._hook is None else await self._run_hook(PERIODIC)
+                known = result.outcome not in BAD_OUTCOMES and result.outcome == told
+                if not known or loop.time() - told_s >= RETELL_S:
+                    self._report(self._name, result, PERIODIC)
+                    told, told_s = result.outcome, loop.time()
+                self._settle_check(result, PERIODIC)
+            await asyncio.sleep(period_s)
+
+    def _begin(self, occasion: CheckOccasion, number: int = 0) -> None:
         self._running = True
-        self._spawn(self._check(occasion))
+        self._spawn(self._check(occasion, number))
 
-    async def _check(self, occasion: CheckOccasion) -> None:
+    async def _check(self, occasion: CheckOccasion, number: int) -> None:
+        result = await self._run_hook(occasion)
+        self._report(self._name, result, occasion, number)
+        self._settle_check(result, occasion)
+
+    @property
+    def _name(self) -> str:
+        return self._hook.name if self._hook is not None else "health"
+
+    async def _run_hook(self, occasion: CheckOccasion) -> HealthResult:
         assert self._hook is not None
+        self._running = True
         try:
             result = await self._hook.run()
         finally:
             self._running = False
-        log.info("health checked", check=self._hook.name, outcome=result.outcome)
-        self._report(self._hook.name, result, occasion)
+        log.info("health checked", check=self._name, outcome=result.outcome, occasion=occasion)
+        return result
+
+    def _settle_check(self, result: HealthResult, occasion: CheckOccasion) -> None:
+        """What follows from a check for launches and for tests that wait."""
+        if self._hook is None:
+            return
         bad = result.outcome in BAD_OUTCOMES
         self._due = self._due_for_devices = bad
         if bad and occasion is CheckOccasion.BEFORE_LAUNCH:
-            self._refused = f"health check {self._hook.name} {result.outcome.replace('_', ' ')}"
+            self._refused = f"health check {self._name} {result.outcome.replace('_', ' ')}"
             if result.exit_code:
                 self._refused += f" with exit code {result.exit_code}"
         self._on_done()
         self.test(self._wanted)
 
-    def _report(self, check: str, result: HealthResult, occasion: CheckOccasion) -> None:
+    def _report(
+        self, check: str, result: HealthResult, occasion: CheckOccasion, number: int = 0
+    ) -> None:
         self._tell(
             lambda incarnation: HealthChecked(
                 self._host,
@@ -211,5 +247,6 @@ class HealthGate:
                 occasion,
                 result.exit_code,
                 result.detail,
+                number,
             )
         )

@@ -174,6 +174,10 @@ class HostTasks:
         self._reporter.begin(incarnation, [one.task for one in told if one.pid])
         self.act()
 
+    async def check_every(self, period_s: float) -> None:
+        """Health checks from time to time, for as long as the agent lives."""
+        await self._health.check_every(period_s)
+
     def drop_plan(self) -> None:
         """The registration is over; the next one's plan decides."""
         self._plan = None

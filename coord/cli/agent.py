@@ -117,6 +117,14 @@ if TYPE_CHECKING:
     help="After which a health check is killed, and has failed.",
 )
 @click.option(
+    "--health-check-every",
+    type=click.FloatRange(min=0, max=604_800),
+    default=0.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Check again and again, beside whatever runs, so long after the last time; 0: do not.",
+)
+@click.option(
     "--kernel-log",
     default="auto",
     show_default=True,
@@ -156,6 +164,7 @@ def agent(
     ports: str,
     health_check: str,
     health_check_timeout: float,
+    health_check_every: float,
     kernel_log: str,
     cluster_id: str,
     stop_tasks: bool,
@@ -189,6 +198,7 @@ def agent(
         stop_tasks=stop_tasks,
         health_check=health_check,
         health_check_timeout_s=health_check_timeout,
+        health_check_every_s=health_check_every,
         kernel_log="" if kernel_log == "none" else kernel_log,
     )
     if ports:

@@ -419,7 +419,8 @@ class CollectiveTimedOut(Event, frozen=True):
 
 
 class HealthChecked(Event, frozen=True):
-    """A health check of the host ran, or could not. `detail` is what it printed, as JSON."""
+    """A health check of the host ran, or could not. `detail` is what it printed, as JSON. `test`:
+    of a check on request, the number that the plan asked for it with."""
 
     host: str
     incarnation: int
@@ -428,6 +429,7 @@ class HealthChecked(Event, frozen=True):
     occasion: CheckOccasion
     exit_code: int = 0
     detail: str = ""
+    test: int = 0
 
 
 EVENT_TYPES: tuple[type[Event], ...] = tuple(

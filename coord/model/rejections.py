@@ -38,6 +38,7 @@ class Rejection(enum.StrEnum):
     MAINTENANCE_ACTIVE = "maintenance_active"
     NOT_PROPOSED = "not_proposed"
     STALE_PROPOSAL = "stale_proposal"
+    STALE_TEST = "stale_test"
     UNKNOWN_QUEUE = "unknown_queue"
     QUEUE_BUSY = "queue_busy"
     STALE_ROSTER = "stale_roster"
@@ -77,6 +78,7 @@ EXPLANATIONS: dict[Rejection, str] = {
     Rejection.UNKNOWN_MAINTENANCE: "none of that number goes on; see `coordctl maintenance list`",
     Rejection.MAINTENANCE_ACTIVE: "one of its hosts is part of a maintenance that goes on already",
     Rejection.NOT_PROPOSED: "no quarantine of it is proposed; see `coordctl host list`",
+    Rejection.STALE_TEST: "the result of a test that the host is not asked for, or not any more",
     Rejection.STALE_PROPOSAL: "the proposal has changed since; look at it as it is now, and answer",
     Rejection.UNKNOWN_QUEUE: "no such queue; see `coordctl queue list`",
     Rejection.QUEUE_BUSY: "jobs of it have not ended; cancel them or let them end first",

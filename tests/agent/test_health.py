@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import sys
 from collections.abc import Callable, Coroutine
@@ -12,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from coord.agent.config import AgentConfig
-from coord.agent.health import OUTPUT_LIMIT_BYTES, CommandHook, HealthGate, HealthResult
+from coord.agent.health import OUTPUT_LIMIT_BYTES, CommandHook, HealthGate, HealthHook, HealthResult
 from coord.client.inbox import Superseded
 from coord.model.events import HealthChecked, LaunchFailed, TaskExited
 from coord.model.health import CheckOccasion, HealthOutcome
@@ -64,6 +65,9 @@ def test_a_talkative_check_is_cut_off_and_not_blocked() -> None:
     code = "print('x' * 5_000_000)"
     result = check(f'{sys.executable} -c "{code}"')
     assert (result.outcome, len(result.detail)) == (HealthOutcome.PASSED, OUTPUT_LIMIT_BYTES)
+
+
+Told = list[HealthChecked]
 
 
 class Scripted:
@@ -170,6 +174,16 @@ def test_a_test_is_run_once_for_each_number() -> None:
     bench.gate.test(9)
     bench.run()
     assert bench.outcomes == [("passed", "on_request"), ("failed", "on_request")]
+    assert [one.test for one in bench.told] == [7, 9]
+
+
+def test_a_result_has_the_number_that_its_test_was_asked_for_with() -> None:
+    """Another one is asked for while it runs: that one is run, too."""
+    bench = Bench(Scripted(HealthOutcome.PASSED, HealthOutcome.FAILED))
+    bench.gate.test(7)
+    bench.gate.test(9)
+    bench.run()
+    assert [(one.test, one.outcome) for one in bench.told] == [(7, "passed"), (9, "failed")]
 
 
 def test_a_host_without_a_check_launches_at_once_and_says_so_when_asked() -> None:
@@ -179,8 +193,53 @@ def test_a_host_without_a_check_launches_at_once_and_says_so_when_asked() -> Non
     assert not bench.gate.blocks(order(0))
     bench.gate.test(4)
     assert bench.told == [
-        HealthChecked("h1", 2, "health", HealthOutcome.MISSING, CheckOccasion.ON_REQUEST)
+        HealthChecked("h1", 2, "health", HealthOutcome.MISSING, CheckOccasion.ON_REQUEST, test=4)
     ]
+
+
+async def told_from_time_to_time(hook: HealthHook | None, enough: Callable[[int], bool]) -> Told:
+    """What periodic checks tell until `enough` says so of their number."""
+    told: Told = []
+    gate = HealthGate("h1", hook, lambda event: told.append(event(2)), _refuse, lambda: None)
+    checking = asyncio.create_task(gate.check_every(0.001))
+    await until(lambda: enough(len(told)))
+    checking.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await checking
+    assert {one.occasion for one in told} == {CheckOccasion.PERIODIC}
+    return told
+
+
+async def test_a_host_is_checked_from_time_to_time_beside_its_work() -> None:
+    """A pass after a pass is not told again; what is bad is each time, and its end."""
+    passed, failed = HealthOutcome.PASSED, HealthOutcome.FAILED
+    hook = Scripted(passed, passed, failed, failed, passed, *[passed] * 10_000)
+    told = await told_from_time_to_time(hook, lambda count: count >= 4 and hook.runs > 8)
+    assert [one.outcome for one in told] == [passed, failed, failed, passed]
+
+
+async def test_a_periodic_check_that_is_not_there_is_told_once() -> None:
+    hook = Scripted(*[HealthOutcome.MISSING] * 10_000)
+    (told,) = await told_from_time_to_time(hook, lambda count: hook.runs > 5)
+    assert (told.check, told.outcome) == ("gpu", HealthOutcome.MISSING)
+    (told,) = await told_from_time_to_time(None, lambda count: count > 0)
+    assert (told.check, told.outcome) == ("health", HealthOutcome.MISSING)
+
+
+async def test_an_agent_checks_its_host_from_time_to_time(tmp_path: Path) -> None:
+    """Nothing is launched there, and nobody asked."""
+    config = config_for(
+        tmp_path / "data", health_check="sh -c 'exit 3'", health_check_every_s=3_600
+    )
+    channel = FakeChannel()
+    async with running(config, channel):
+        await until(lambda: len(healths(channel)) >= 1)
+    told = healths(channel)[0]
+    assert (told.occasion, told.outcome) == (CheckOccasion.PERIODIC, HealthOutcome.FAILED)
+
+
+def _refuse(work: object) -> None:
+    raise AssertionError(f"spawned {work}")
 
 
 def healths(channel: FakeChannel) -> list[HealthChecked]:
@@ -258,6 +317,7 @@ async def test_what_is_told_of_the_host_outlives_an_outage(tmp_path: Path) -> No
         ({"health_check": "'open"}, "cannot be split"),
         ({"health_check": " "}, "blank"),
         ({"health_check_timeout_s": 0.0}, "more than 0"),
+        ({"health_check_every_s": 0.5}, "0 for never"),
         ({"health_check_timeout_s": 1e9}, "at most 3,600"),
     ],
 )

@@ -33,10 +33,14 @@ from tests.conftest import Golden
 GOLDEN = Path(__file__).parent / "golden" / "care"
 SETTINGS = Settings(policy=Policy(quarantine=QuarantineSettings(free_hosts=2)))
 
+QUARANTINED_AT = 12
+"""Log index at which the empty `host-3` was taken out, and its test asked for."""
+
 
 def checked(host: str, outcome: HealthOutcome, occasion: CheckOccasion) -> HealthChecked:
     code = 3 if outcome == HealthOutcome.FAILED else 0
-    return HealthChecked(host, 1, "gpu", outcome=outcome, occasion=occasion, exit_code=code)
+    test = QUARANTINED_AT if occasion == CheckOccasion.ON_REQUEST else 0
+    return HealthChecked(host, 1, "gpu", outcome, occasion, code, test=test)
 
 
 @pytest.fixture

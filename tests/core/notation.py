@@ -312,6 +312,8 @@ def _about_host(event_type: type[Any], **defaults: str) -> Any:
         if "incarnation" in event_type.__struct_fields__:
             known = state.hosts.get(plain[0])
             given.setdefault("incarnation", known.incarnation if known else 1)
+            if given.get("occasion") == "on_request":
+                given.setdefault("test", known.test if known else 0)
         else:
             given.setdefault("actor", "me")
         return [_convert(given, event_type)]

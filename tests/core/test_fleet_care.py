@@ -152,10 +152,9 @@ class Fleet:
     def check(self, name: str, occasion: CheckOccasion, passes: float) -> None:
         bad = (HealthOutcome.FAILED, HealthOutcome.TIMED_OUT, HealthOutcome.MISSING)
         outcome = HealthOutcome.PASSED if self.rng.random() < passes else self.rng.choice(bad)
-        incarnation = self.state.hosts[name].incarnation
-        self.send(
-            events.HealthChecked(name, incarnation, "gpu", outcome=outcome, occasion=occasion)
-        )
+        host = self.state.hosts[name]
+        test = host.test if occasion == CheckOccasion.ON_REQUEST else 0
+        self.send(events.HealthChecked(name, host.incarnation, "gpu", outcome, occasion, test=test))
 
     def save(self) -> None:
         """All of a gang save the same step."""

@@ -13,10 +13,12 @@ from coord.model.care_decisions import HostReleased, QuarantineDropped
 from coord.model.decisions import HostReturned
 from coord.model.entities import Host, HostStatus
 from coord.model.events import (
+    HealthChecked,
     HostQuarantineRequested,
     HostReleaseRequested,
     QuarantineAnswered,
 )
+from coord.model.health import CheckOccasion
 from coord.model.rejections import Rejection
 
 
@@ -83,6 +85,13 @@ def release(step: Step, host: Host, causes: tuple[str, ...], *, repaired: bool) 
     if clean:
         blame.forget(step, host.host)
     review(step)
+
+
+def is_of_another_test(step: Step, event: HealthChecked) -> bool:
+    """A result that was asked for with another number than the host's test has now. Under rules of
+    version 1 results had none."""
+    asked = event.occasion == CheckOccasion.ON_REQUEST and step.state.meta.logic_version >= 2
+    return asked and event.test != step.state.hosts[event.host].test
 
 
 def tested(step: Step, name: str, passed: bool, detail: str) -> bool:

@@ -86,6 +86,8 @@ def _health_checked(step: Step, event: HealthChecked) -> Rejection | None:
     rejected = _rejected(step, event.host, event.incarnation)
     if rejected:
         return rejected
+    if quarantine_course.is_of_another_test(step, event):
+        return Rejection.STALE_TEST
     state = step.state
     known = evidence_of(state, event.host)
     seen = SeenHealth(

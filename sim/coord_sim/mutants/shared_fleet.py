@@ -88,7 +88,12 @@ class SharedFleet(World):
                 continue
             outcome = HealthOutcome.PASSED if self.rng.random() < 0.7 else HealthOutcome.FAILED
             told = events.HealthChecked(
-                machine.name, machine.incarnation, "gpu", outcome, CheckOccasion.ON_REQUEST
+                machine.name,
+                machine.incarnation,
+                "gpu",
+                outcome,
+                CheckOccasion.ON_REQUEST,
+                test=host.test,
             )
             if told not in machine.outbox and self.rng.random() < 0.3:
                 machine.outbox.append(told)
