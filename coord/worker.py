@@ -27,12 +27,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from coord.worker_link import Away, Link, Refused
+from coord.worker_link import Away, Link, Refused, await_rank
 
 __all__ = [
     "Checkpoint", "CheckpointNotRecorded", "Weights", "WeightsNotRecorded", "checkpoint",
     "generation", "install_sigterm_flag", "progress", "publish_weights", "rank", "restore_path",
-    "restore_shard", "should_stop", "weights", "weights_loaded", "world_size",
+    "restore_shard", "should_stop", "stand_by", "weights", "weights_loaded", "world_size",
 ]  # fmt: skip
 
 PROGRESS_PERIOD_S = 0.02
@@ -106,6 +106,28 @@ def restore_shard(of_rank: int | None = None) -> str | None:
     if directory is None:
         return None
     return os.path.join(directory, _shard_name(rank() if of_rank is None else of_rank))
+
+
+def stand_by() -> bool:
+    """Wait, in a hot spare, until this process takes a rank: call it once all is imported, before
+    anything is asked of this module. At once True in any other task, and outside an agent.
+
+    Then `os.environ`, and with it `rank()`, `restore_path()` and all else here, is that of the
+    rank. False: the process is to end, and never had one. Read the environment after this call.
+    """
+    if not os.environ.get("COORD_STANDBY"):
+        return True
+    path, task = _address()
+    try:
+        env = await_rank(path, task, lambda: bool(_flagged)) if path and task else None
+    except Refused as refused:
+        _warn(str(refused))
+        env = None
+    if env is None:
+        return False
+    del os.environ["COORD_STANDBY"]
+    os.environ.update(env)
+    return True
 
 
 # What to tell

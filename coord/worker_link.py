@@ -1,9 +1,17 @@
-"""The worker library's connection to the agent: lines of JSON over a Unix socket."""
+"""The worker library's connection to the agent: lines of JSON over a Unix socket. And how a hot
+spare waits at it for a rank."""
 
 from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Callable
+
+ASK_PERIOD_S = 0.05
+"""How often the agent is asked. It answers from memory."""
+ANSWER_S = 2.0
+AWAY_LIMIT_S = 1.0
+"""How long it leaves an agent alone at most that is being replaced."""
 
 
 class Away(Exception):
@@ -90,3 +98,40 @@ class Link:
         if not answer.get("ok"):
             raise Refused(str(answer.get("error", "refused")))
         return answer
+
+
+def await_rank(path: str, task: str, is_flagged: Callable[[], bool]) -> dict[str, str] | None:
+    """The environment of the rank, or None: this process is to end. Waits for as long as it takes.
+
+    Across restarts of the agent, too. Raises Refused: the agent knows of no such running task.
+    """
+    link = Link(path, task)
+    wait_s = ASK_PERIOD_S
+    try:
+        while not is_flagged():
+            try:
+                answer = _ask(link)
+            except Away:
+                link.close()
+                wait_s = min(wait_s * 2, AWAY_LIMIT_S)
+            else:
+                wait_s = ASK_PERIOD_S
+                if answer.get("stop"):
+                    return None
+                env = answer.get("env")
+                if isinstance(env, dict) and env:
+                    return {str(name): str(value) for name, value in env.items()}
+            time.sleep(wait_s)
+        return None
+    finally:
+        link.close()
+
+
+def _ask(link: Link) -> dict[str, object]:
+    deadline = time.monotonic() + ANSWER_S
+    if not link.connected:
+        link.connect(deadline)
+    link.send({"type": "stand_by"}, deadline)
+    answer = link.receive(deadline)
+    assert answer is not None, "a deadline was given"
+    return answer

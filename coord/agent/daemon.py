@@ -82,6 +82,7 @@ class Daemon:
             self._reporter,
             self.tasks.is_ending,
             self._is_outage,
+            self.tasks.environment,
         )
         channel.on_log_read = self._read_log
 

@@ -14,7 +14,9 @@ The rules, in prose:
    of the same key can follow, and yields the report that it is reaped.
 5. What is true of a record is reported in the order in which it came true, each fact once an
    incarnation.
-6. A record is forgotten when the coordinator has heard that it is reaped and the newest plan is
+6. A process that runs under an order of another rank or generation than it was launched for is a
+   hot spare that has taken a rank: its record is written anew, and nothing is launched.
+7. A record is forgotten when the coordinator has heard that it is reaped and the newest plan is
    without it.
 """
 
@@ -59,6 +61,12 @@ class Bury(msgspec.Struct, frozen=True):
     order: TaskOrder
 
 
+class Renumber(msgspec.Struct, frozen=True):
+    """Record that this run has another rank now."""
+
+    order: TaskOrder
+
+
 class Report(msgspec.Struct, frozen=True):
     """Tell the coordinator."""
 
@@ -72,7 +80,7 @@ class Forget(msgspec.Struct, frozen=True):
     task: str
 
 
-Action = Launch | Stop | Bury | Report | Forget
+Action = Launch | Stop | Bury | Renumber | Report | Forget
 
 
 class Reported(msgspec.Struct, frozen=True):
@@ -140,6 +148,8 @@ def _stops(plan: HostPlan, records: Mapping[str, TaskRecord]) -> list[Action]:
         if record.phase not in (Phase.RUNNING, Phase.EXITED):
             continue
         if order is not None and order.action is plans.Action.RUN:
+            if _seat(order) != _seat(record.order):
+                actions.append(Renumber(order))
             continue
         grace_ms = record.order.grace_ms if order is None else order.grace_ms
         if not record.stopping or grace_ms < record.stop_grace_ms:
@@ -150,6 +160,10 @@ def _stops(plan: HostPlan, records: Mapping[str, TaskRecord]) -> list[Action]:
         if order.action is plans.Action.STOP and order.task not in records
     ]
     return actions
+
+
+def _seat(order: TaskOrder) -> tuple[int, int, tuple[int, ...]]:
+    return (order.index, order.generation, order.ports)
 
 
 def _forgets(

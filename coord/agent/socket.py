@@ -4,6 +4,8 @@ The first line of a connection is `{"type":"hello","task":KEY}`; KEY is COORD_TA
 
     {"type":"progress","step":N,"busy_us":0}           -> {"ok":true,"stop":false}
     {"type":"should_stop"}                             -> {"ok":true,"stop":false}
+    {"type":"stand_by"}                                -> {"ok":true,"stop":false,"env":{...}}
+                                                       `env` once a hot spare has a rank
     {"type":"checkpoint_begun","step":N,"path":DIR}    -> {"ok":true}  once recorded
     {"type":"shard_saved","step":N,"path":DIR,"shard":FILE,"digest":HEX,"size_bytes":N}
     {"type":"weights_published","version":N,"step":N,"uri":TEXT}
@@ -62,6 +64,10 @@ class ShouldStop(Line, frozen=True, tag="should_stop"):
     pass
 
 
+class StandBy(Line, frozen=True, tag="stand_by"):
+    """Asked by a hot spare until it has a rank."""
+
+
 class CheckpointBegun(Line, frozen=True, tag="checkpoint_begun"):
     step: int
     path: str
@@ -87,7 +93,7 @@ class WeightsLoaded(Line, frozen=True, tag="weights_loaded"):
 
 Recorded = CheckpointBegun | ShardSaved | WeightsPublished | WeightsLoaded
 """What is answered once the coordinator has recorded it."""
-Request = Hello | Progress | ShouldStop | Recorded
+Request = Hello | Progress | ShouldStop | StandBy | Recorded
 _DECODER: msgspec.json.Decoder[Request] = msgspec.json.Decoder(Request)
 
 
@@ -95,6 +101,8 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     ok: bool
     stop: bool | None = None
     error: str = ""
+    env: dict[str, str] = {}
+    """What a hot spare gets with its rank: its whole environment."""
 
 
 class Refusal(Exception):
@@ -109,6 +117,10 @@ class WorkerDesk(Protocol):
 
     def should_stop(self, task: str) -> bool:
         """Raises Refusal."""
+
+    def rank(self, task: str) -> dict[str, str]:
+        """The environment of a rank; empty for a hot spare that has none yet, or is to end. Raises
+        Refusal."""
 
     async def record(self, task: str, line: Recorded) -> None:
         """Returns once the coordinator has recorded it. Raises Refusal."""
@@ -275,6 +287,9 @@ class _Connection(asyncio.Protocol):
                 self._answer(Answer(True, stop=stop))
             elif isinstance(request, ShouldStop):
                 self._answer(Answer(True, stop=self._desk.should_stop(self.task)))
+            elif isinstance(request, StandBy):
+                stop, env = self._desk.should_stop(self.task), self._desk.rank(self.task)
+                self._answer(Answer(True, stop=stop, env=env))
             else:
                 return request
         except Refusal as refusal:
@@ -299,7 +314,7 @@ def _decode(line: bytes) -> Request:
         request = _DECODER.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Refusal(f"not understood: {error}") from None
-    if isinstance(request, Hello | ShouldStop):
+    if isinstance(request, Hello | ShouldStop | StandBy):
         return request
     if isinstance(request, WeightsPublished | WeightsLoaded):
         if not 1 <= request.version <= STEP_LIMIT:

@@ -23,6 +23,7 @@ from coord.agent.reconcile import (
     Bury,
     Forget,
     Launch,
+    Renumber,
     Report,
     Reported,
     Stop,
@@ -31,6 +32,7 @@ from coord.agent.reconcile import (
 )
 from coord.agent.records import ExitFacts, Phase, TaskRecord, without_secrets
 from coord.agent.reporting import Reporter
+from coord.model import plans
 from coord.model.events import TaskFound
 from coord.model.plans import HostPlan, TaskOrder
 from coord.sites import reach
@@ -97,6 +99,13 @@ class HostTasks:
     def holding(self) -> list[TaskRecord]:
         """Records that are not gone."""
         return [self._records[task] for task in sorted(self._records) if self._records[task].holds]
+
+    def environment(self, task: str) -> dict[str, str]:
+        """What the newest plan gives to a task that it wants run; empty where there is none."""
+        orders = self._plan.tasks if self._plan is not None else ()
+        run = (order for order in orders if order.task == task and order.action is plans.Action.RUN)
+        order = next(run, None)
+        return dict(order.env) if order is not None else {}
 
     def is_ending(self, task: str) -> bool:
         """Whether its processes have been asked to end, on a plan or by us."""
@@ -208,6 +217,10 @@ class HostTasks:
             self._stop(action)
         elif isinstance(action, Bury):
             self._put(TaskRecord(without_secrets(action.order), Phase.GONE))
+        elif isinstance(action, Renumber):
+            record = self._records[action.order.task]
+            self._put(replace(record, order=without_secrets(action.order)))
+            log.info("standby took a rank", task=action.order.task, rank=action.order.index)
         elif isinstance(action, Report):
             self._reporter.fact(self._records[action.task], action.fact)
         elif isinstance(action, Forget):

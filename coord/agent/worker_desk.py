@@ -11,6 +11,8 @@ from coord.client.errors import CoordError, Rejected
 from coord.model import events
 from coord.model.rejections import Rejection
 
+STANDBY = "COORD_STANDBY"
+"""In the environment of a task that is a hot spare, and has no rank yet."""
 DECISION_S = 10.0
 """How long a worker waits for the coordinator to record what it says."""
 OUTAGE_DECISION_S = 1.0
@@ -28,7 +30,9 @@ class Desk:
         reporter: Reporter,
         is_ending: Callable[[str], bool],
         is_outage: Callable[[], bool],
+        environment: Callable[[str], dict[str, str]],
     ) -> None:
+        self._environment = environment
         self._is_ending = is_ending
         self._is_outage = is_outage
         self._host = host
@@ -43,6 +47,13 @@ class Desk:
     def should_stop(self, task: str) -> bool:
         self._check_running(task)
         return self._is_ending(task)
+
+    def rank(self, task: str) -> dict[str, str]:
+        self._check_running(task)
+        if self._is_ending(task):
+            return {}
+        env = self._environment(task)
+        return {} if STANDBY in env else env
 
     async def record(self, task: str, line: Recorded) -> None:
         self._check_running(task)

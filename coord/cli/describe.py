@@ -24,6 +24,7 @@ from coord.model import care_decisions as c
 from coord.model import decisions as d
 from coord.model import events as e
 from coord.model import roster as r
+from coord.model import standby_decisions as s
 from coord.model.entities import QueueReason
 from coord.model.faults import fault_of
 from coord.model.health import HealthOutcome
@@ -424,6 +425,13 @@ DECISIONS: dict[type[d.Decision], Callable[[Any], Said]] = {
     ),
     d.ScopeStopping: lambda it: _gang(it, f"takes along {listed(it.gangs)}"),
     d.SpareKept: lambda it: _gang(it, f"on {it.host}", (it.host,)),
+    s.StandbyPlaced: lambda it: _gang(it, f"{it.task} on {it.host}", (it.host,), (it.task,)),
+    s.StandbyPromoted: lambda it: _gang(
+        it, f"{it.task} on {it.host} is rank {it.index}", (it.host,), (it.task,)
+    ),
+    s.StandbyEnded: lambda it: _gang(
+        it, f"{it.task} on {it.host}: {it.reason}", (it.host,), (it.task,)
+    ),
     d.GangGrowing: lambda it: _gang(
         it,
         f"from {it.before} to {count_text(it.after, 'task')}, at the checkpoint of step {it.step}",

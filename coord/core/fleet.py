@@ -86,6 +86,8 @@ def drop_holds(step: Step, *names: str) -> None:
     gone = dict.fromkeys(names)
     for key in sorted(step.state.gangs):
         gang = step.state.gangs[key]
+        if any(step.state.tasks[one].host in gone for one in gang.standbys):
+            step.scheduling = True  # They are looked at, and let go, before anybody is placed.
         if any(hold.host in gone for hold in gang.holds):
             left = tuple(hold for hold in gang.holds if hold.host not in gone)
             if key in step.state.recovering.sparing:
@@ -93,14 +95,15 @@ def drop_holds(step: Step, *names: str) -> None:
             step.state.put_gang(replace(gang, holds=left))
 
 
-def hold_place(step: Step, gang: Gang, task: Task) -> Gang:
-    """Keep the place of a task that will be started again, if its host still takes work."""
+def hold_place(step: Step, gang: Gang, task: Task, *, spare: bool = False) -> Gang:
+    """Keep the place of a task that will be started again, if its host still takes work; with
+    `spare`, as one beside its gang."""
     host = step.state.hosts[task.host]
     if host.drain or host.quarantine or host.withheld:
         return gang
     if host.status not in (HostStatus.UP, HostStatus.SUSPECT):
         return gang
     hold = Hold(
-        task.host, False, task.devices, task.cpu_millis, task.memory_mib, task.device_millis
+        task.host, spare, task.devices, task.cpu_millis, task.memory_mib, task.device_millis
     )
     return replace(gang, holds=(*gang.holds, hold))

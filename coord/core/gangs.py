@@ -29,23 +29,18 @@ from coord.core.causes.attribution import (
     revise_cause,
 )
 from coord.core.ending import gang_ended
-from coord.core.incidents import (
-    close_incident,
-    incident_started,
-    incident_stopped,
-    open_incident,
-)
-from coord.core.queueing import order, waiting
+from coord.core.incidents import close_incident, incident_stopped, open_incident
+from coord.core.queueing import waiting
 from coord.core.queueing.yielding import gave_way, hand_over
+from coord.core.recovery import standbys
+from coord.core.recovery.generations import all_started
+from coord.core.recovery.restarting import await_fence, schedule_restart
 from coord.core.recovery.scope import companions, goes_on, recovery_in, waiting_for, widest_first
 from coord.core.step import Step
 from coord.core.stopping import role_of, stop_task
 from coord.model.decisions import (
     GangStopped,
     GangSucceeded,
-    GenerationStarted,
-    JobQueued,
-    RestartScheduled,
     ScopeStopping,
     TaskAbandoned,
     TasksStopping,
@@ -57,7 +52,6 @@ from coord.model.entities import (
     Gang,
     GangPhase,
     Host,
-    QueueReason,
     Task,
     TaskStatus,
 )
@@ -164,6 +158,7 @@ def end_gang(step: Step, key: str, cause: FailureCause, final: str, why: str) ->
     elif gang.phase in ACTIVE:
         _stop_tasks(step, gang, cause, cause.value, why, final, -1)
     elif gang.phase == GangPhase.STOPPING and gang.stop_final in ("", "fail", "give_up"):
+        gang = standbys.let_go_all(step, gang, standbys.ENDING, why)
         step.state.put_gang(replace(gang, stop_final=final, holds=()))
         step.scheduling = True
 
@@ -172,6 +167,7 @@ def give_way(step: Step, key: str, by: str, grace_ms: int, why: str) -> None:
     """The gang must leave its place to another one. It restarts once there is room again."""
     gang = step.state.gangs[key]
     # Its queue is not charged with it any more: its place is charged to who gets it.
+    gang = standbys.end_with_it(step, gang)
     step.state.put_gang(replace(gang, yields_to=by, claim=0, holds=()))
     cause, detail = FailureCause.PREEMPTION, f"gives way to {by}"
     fail_gang(step, key, cause, by, detail, step.now_ms, why, grace_ms=grace_ms)
@@ -196,6 +192,8 @@ def _stop_tasks(
     )
     if final and gang.holds:
         step.scheduling = True
+    if final:
+        gang = standbys.let_go_all(step, gang, standbys.ENDING, decided, grace_ms)
     step.state.put_gang(
         replace(
             gang,
@@ -216,7 +214,7 @@ def settle(step: Step, key: str, why: str = "") -> None:
     if gang is None or gang.live:
         return
     if gang.awaits_fence:
-        _await_fence(step, gang, why)
+        await_fence(step, gang, why)
     elif gang.phase in ACTIVE and gang.succeeded == gang.size:
         _end(step, replace(gang, stop_final="succeed"), why)
     elif gang.phase == GangPhase.STOPPING:
@@ -226,61 +224,11 @@ def settle(step: Step, key: str, why: str = "") -> None:
         if gang.stop_final:
             _end(step, gang, why)
         else:
-            _schedule_restart(step, gang, why)
-
-
-def _await_fence(step: Step, gang: Gang, why: str) -> None:
-    """Say, once, what keeps an exclusive gang from its restart."""
-    if gang.phase != GangPhase.STOPPING or gang.stop_final or gang.queue_reason:
-        return
-    reason, detail = QueueReason.FENCING, f"may still run: {', '.join(gang.awaits_fence)}"
-    causes = (why, gang.cause)
-    step.decide(JobQueued(causes, gang.job, gang.key, reason, detail))
-    step.state.put_gang(replace(gang, queue_reason=reason, queue_detail=detail))
-
-
-def _schedule_restart(step: Step, gang: Gang, why: str) -> None:
-    yielded = bool(gang.yields_to)
-    gang = gave_way(step, gang)
-    not_before_ms = step.now_ms + gang.backoff_ms
-    limit = 0
-    pays = gang.incident or not gang.together
-    if pays and recovery_in(step.state, gang).required:
-        policy = step.state.jobs[gang.job].spec.restart
-        limit = failures.limit_of(policy, gang.stop_cause)
-    decided = step.decide(
-        RestartScheduled(
-            (gang.cause, why),
-            gang.job,
-            gang.key,
-            gang.generation,
-            gang.stop_cause,
-            failures.restarts_of(gang, gang.stop_cause),
-            limit,
-            not_before_ms,
-        )
-    )
-    # Whoever gave way keeps nothing.
-    holds_until_ms = 0 if yielded else step.now_ms + step.state.meta.settings.hold_ms
-    step.state.put_gang(
-        replace(
-            gang,
-            phase=GangPhase.WAITING,
-            stop_cause=FailureCause.NONE,
-            queue_reason=QueueReason.NONE,
-            queue_detail="",
-            restarts=gang.restarts + 1,
-            not_before_ms=not_before_ms,
-            holds_until_ms=holds_until_ms,
-            cause=decided,
-        )
-    )
-    step.state.timers.arm("gang", gang.key, min(not_before_ms, holds_until_ms or not_before_ms))
-    step.scheduling = True
+            schedule_restart(step, gang, why)
 
 
 def _end(step: Step, gang: Gang, why: str) -> None:
-    gang = gave_way(step, gang)
+    gang = standbys.let_go_all(step, gave_way(step, gang), standbys.ENDING, why)
     succeeded = gang.stop_final == "succeed"
     gang = close_incident(step, gang, resolved=succeeded)
     causes = (why, gang.cause) if gang.cause not in ("", why) else (why,)
@@ -312,21 +260,11 @@ def task_started(step: Step, task: Task, pid: int) -> None:
     """The process exists; with the last one the generation has started."""
     state = step.state
     state.tasks.put(task.key, replace(task, status=TaskStatus.RUNNING, pid=pid))
+    if task.standby:
+        return
     gang = replace(state.gangs[task.gang], started=state.gangs[task.gang].started + 1)
     if gang.phase == GangPhase.STARTING and gang.started == gang.size:
-        decided = step.decide(
-            GenerationStarted((gang.cause, step.cause), gang.job, gang.key, gang.generation)
-        )
-        gang = replace(gang, phase=GangPhase.RUNNING, cause=decided)
-        if gang.progress_ms:
-            # Early ranks may have waited for this one: the time for the next step begins now.
-            gang = replace(gang, progress_ms=max(step.now_ms, 1))
-            state.timers.arm("gang", gang.key, step.now_ms)
-        incident_started(step, gang)
-        order.started(step, gang)
-        if gang.best_step < 0 and gang.step < 0:
-            # It has never reported a step: to run again is all the progress there is to see.
-            gang = close_incident(step, gang, resolved=True)
+        gang = all_started(step, gang)
     state.put_gang(gang)
 
 
@@ -334,6 +272,9 @@ def task_gone(step: Step, task: Task) -> None:
     """Reaped: its place is free, or kept for its gang's restart."""
     state = step.state
     gang = state.gangs.get(task.gang)
+    if task.standby:
+        standbys.gone(step, task)
+        return
     blame.worked(step, task)
     fleet.release(step, task)
     if gang is None:
@@ -370,6 +311,9 @@ def tasks_vanished(step: Step, tasks: list[Task], last_seen_ms: int, why: str) -
     for task in tasks:
         state.tasks.drop(task.key)
         gang = state.gangs.get(task.gang)
+        if task.standby:
+            standbys.ended(step, task, "gone when its host registered again", why)
+            continue
         if gang is None:
             continue
         broken.setdefault(gang.key, "")
@@ -397,6 +341,9 @@ def task_abandoned(step: Step, task: Task) -> None:
     cause = step.decide(TaskAbandoned((step.cause,), task.key, task.host))
     fleet.change(step, replace(task, status=TaskStatus.UNKILLABLE))
     fleet.quarantine(step, task.host, f"unkillable task {task.key}", cause)
+    if task.standby:
+        standbys.ended(step, task, "cannot be killed", cause)
+        return
     gang = state.gangs.get(task.gang)
     if gang is None or not counts(gang, task):
         return
@@ -420,6 +367,9 @@ def tasks_lost(
     for key in [key for host in hosts for key in host.tasks]:
         task = state.tasks[key]
         state.tasks.put(key, replace(task, status=TaskStatus.LOST))
+        if task.standby:
+            standbys.ended(step, task, detail, why)
+            continue
         blame.worked(step, task)
         gang = state.gangs.get(task.gang)
         if gang is None or not counts(gang, task):
@@ -445,7 +395,9 @@ def move_away(
     moved: dict[str, None] = {}
     for key in state.hosts[name].tasks:
         task = state.tasks[key]
-        if task.status in _GIVEN_WORK:
+        if task.standby and task.status in _GIVEN_WORK:
+            standbys.let_go(step, task, f"{name}: {reason}" if reason else name, why, grace_ms)
+        elif task.status in _GIVEN_WORK:
             moved[task.gang] = None
         elif task.status == TaskStatus.STOPPING and grace_ms >= 0:
             stop_task(step, task, TaskStatus.STOPPING, grace_ms)
@@ -462,7 +414,9 @@ def look_at(step: Step, key: str) -> None:
         return
     if gang.phase == GangPhase.WAITING:
         waiting.look_at(step, gang)
-    elif gang.phase == GangPhase.RUNNING and gang.progress_ms:
+        return
+    standbys.look_at(step, gang)
+    if gang.phase == GangPhase.RUNNING and gang.progress_ms:
         pace.look_for_hang(step, gang, role_of(step, gang), weigh_against)
 
 

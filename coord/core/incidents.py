@@ -182,6 +182,9 @@ def _host_of(state: State, gang: Gang, subject: str) -> str:
     """The host that the subject is or, in the gang's newest generation, ran on; else empty."""
     if "#" not in subject:
         return subject if subject in state.hosts else ""
+    known = state.tasks.get(subject)
+    if known is not None and known.generation == gang.generation:
+        return known.host  # A standby that took a rank has a key of its own.
     run, _, generation = subject.rpartition("#")
     index = int(run.rpartition("/")[2]) if gang.index < 0 else 0
     newest = subject.startswith(gang.key) and generation == str(gang.generation)

@@ -14,6 +14,7 @@ from coord.model.care import OUT_OF_FLEET, QuarantineState
 from coord.model.entities import (
     ENDED_GANG,
     FINISHED_JOB,
+    Gang,
     GangPhase,
     Hold,
     HostStatus,
@@ -124,9 +125,14 @@ def _planned_tasks(state: State) -> Iterator[str]:
         if task.status not in (TaskStatus.PLACED, TaskStatus.RUNNING):
             continue
         gang = state.gangs.get(task.gang)
-        if gang is None or gang.phase not in (GangPhase.STARTING, GangPhase.RUNNING):
+        active = gang is not None and (
+            gang.phase in (GangPhase.STARTING, GangPhase.RUNNING)
+            # A standby waits also while its gang is between two generations.
+            or (task.standby and gang.phase not in ENDED_GANG)
+        )
+        if gang is None or not active:
             yield f"{key} is {task.status}, its gang {gang.phase if gang else 'gone'}"
-        elif gang.generation != task.generation:
+        elif gang.generation != task.generation and not task.standby:
             yield f"{key} is {task.status}, its gang at generation {gang.generation}"
 
 
@@ -155,7 +161,7 @@ def _exclusive(state: State) -> Iterator[str]:
             host = state.hosts.get(task.host)
             fenced = host is None or host.fenced
             ended = fenced or not gang or key not in gang.awaits_fence
-        if role is not None and role.exclusive and not ended:
+        if role is not None and role.exclusive and not ended and not task.standby:
             runs[task.job, task.role, task.index] += 1
     for (job_name, role_name, index), count in sorted(runs.items()):
         if count > 1:
@@ -400,9 +406,40 @@ def _claims(state: State) -> Iterator[str]:
 def _spares(state: State) -> Iterator[str]:
     for name, gang in sorted(state.gangs.items()):
         role = state.jobs[gang.job].spec.role(gang.role) if gang.job in state.jobs else None
-        kept = sum(hold.spare for hold in gang.holds)
+        kept = sum(hold.spare for hold in gang.holds) + len(gang.standbys)
         if role is not None and kept > role.spares:
             yield f"{name} keeps {kept} of {role.spares}"
+
+
+@invariant("a rank has one process, and a standby takes none")
+def _standbys(state: State) -> Iterator[str]:
+    listed = Counter(key for gang in state.gangs.values() for key in gang.standbys)
+    for key, count in sorted(listed.items()):
+        task = state.tasks.get(key)
+        if task is None or count > 1:
+            yield f"{key} is listed {count} times, {task.status if task else 'gone'}"
+        elif not task.standby or task.status not in (TaskStatus.PLACED, TaskStatus.RUNNING):
+            yield f"{key} is {task.status} and listed{'' if task.standby else ', a rank'}"
+    for key, task in sorted(state.tasks.items()):
+        waits = task.standby and task.status in (TaskStatus.PLACED, TaskStatus.RUNNING)
+        if waits and key not in listed:
+            yield f"{key} waits for nobody"
+    for name, gang in sorted(state.gangs.items()):
+        yield from _ranks(state, gang)
+        if bool(gang.standbys) != (name in state.recovering.standing):
+            yield f"{name} has {len(gang.standbys)}, listed {name in state.recovering.standing}"
+        if gang.standbys and gang.phase in ENDED_GANG:
+            yield f"{name} is {gang.phase} and has {', '.join(gang.standbys)}"
+
+
+def _ranks(state: State, gang: Gang) -> Iterator[str]:
+    tasks = [state.tasks[key] for key in gang.live if key in state.tasks]
+    for index, count in sorted(Counter(task.index for task in tasks).items()):
+        if count > 1:
+            yield f"rank {index} of {gang.key} has {count}"
+    for task in tasks:
+        if task.standby:
+            yield f"{gang.key} counts {task.key}, which waits"
 
 
 @invariant("nobody works with weights that were not published")

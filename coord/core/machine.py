@@ -27,10 +27,10 @@ from coord.core.requests import earlier_outcome, remember
 from coord.core.state import State
 from coord.core.step import HANDLERS, Step
 from coord.model.decisions import AnyDecision
-from coord.model.entities import Request
 from coord.model.entry import Batch, Entry, Recorded
 from coord.model.events import EVENT_TYPES, ClockAdvanced, ClusterConfigured, LeaderElected
 from coord.model.rejections import Rejection
+from coord.model.requests import Request
 
 FAMILIES = (
     checkpoints,

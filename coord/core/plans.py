@@ -81,7 +81,7 @@ def _order(state: State, task: Task, host: str, seats: dict[str, Seats]) -> Task
             grace_ms=task.stop_grace_ms,
             exclusive=role.exclusive if role else False,
         )
-    if gang.key not in seats:
+    if gang.key not in seats and not task.standby:
         seats[gang.key] = _seats(state, gang, host)
     return TaskOrder(
         task=task.key,
@@ -93,11 +93,38 @@ def _order(state: State, task: Task, host: str, seats: dict[str, Seats]) -> Task
         grace_ms=role.grace_ms,
         exclusive=role.exclusive,
         command=role.command,
-        env=_environment(state, gang, role, task, seats[gang.key]),
+        env=_standby_environment(state, role, task)
+        if task.standby
+        else _environment(state, gang, role, task, seats[gang.key]),
         workdir=role.workdir,
         devices=task.devices,
-        ports=(gang.port,) if gang.port and _rank(gang, task) == 0 else (),
+        ports=_ports(gang, task),
     )
+
+
+STANDBY = "COORD_STANDBY"
+"""What tells a process that it is a hot spare: it is to wait for the rest of its environment."""
+
+
+def _standby_environment(state: State, role: RoleSpec, task: Task) -> dict[str, str]:
+    """What is known before it takes a rank, and stays as it is when it does."""
+    devices = ",".join(str(device) for device in task.devices)
+    env = {
+        "OMP_NUM_THREADS": "1",
+        **role.env,
+        "COORD_JOB": task.job,
+        "COORD_ROLE": task.role,
+        "COORD_TASK": task.key,
+        "COORD_CHECKPOINT_DIR": state.jobs[task.job].spec.checkpoint_dir,
+        "COORD_DEVICES": devices,
+        STANDBY: "1",
+    }
+    return {**env, **_of_devices(task, devices)}
+
+
+def _ports(gang: Gang, task: Task) -> tuple[int, ...]:
+    first = gang.port and not task.standby and _rank(gang, task) == 0
+    return (gang.port,) if first else ()
 
 
 def _rank(gang: Gang, task: Task) -> int:
@@ -138,8 +165,11 @@ def _environment(
     if gang.weights:
         env["COORD_WEIGHTS_VERSION"] = str(gang.weights)
         env["COORD_WEIGHTS_URI"] = gang.weights_uri
-    if task.devices:
-        env["CUDA_VISIBLE_DEVICES"] = devices
+    return {**env, **_of_devices(task, devices)}
+
+
+def _of_devices(task: Task, devices: str) -> dict[str, str]:
+    env = {"CUDA_VISIBLE_DEVICES": devices} if task.devices else {}
     if task.device_millis:
         env["COORD_DEVICE_MILLIS"] = str(task.device_millis)
     return env

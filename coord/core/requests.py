@@ -12,9 +12,9 @@ from bisect import bisect_left
 from msgspec.structs import replace
 
 from coord.core.state import LIVE_HOST, State
-from coord.model.entities import Request, RequestLog
 from coord.model.entry import Origin
 from coord.model.rejections import Rejection
+from coord.model.requests import Request, RequestLog
 
 
 def earlier_outcome(state: State, origin: Origin) -> Request | Rejection | None:

@@ -27,12 +27,12 @@ from coord.model.entities import (
     Incident,
     Job,
     Queue,
-    RequestLog,
     Task,
     Weights,
 )
 from coord.model.evidence import Attribution, HostEvidence
 from coord.model.place import Located, Switch
+from coord.model.requests import RequestLog
 from coord.model.roster import Roster
 from coord.model.settings import Settings
 from coord.model.typical import Typical

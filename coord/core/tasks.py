@@ -10,6 +10,9 @@
 | stopping, exited, orphaned | TaskUnkillable; silence past its grace | unkillable |
 | any               | its host is lost         | lost       |
 | lost              | its host returns with it | orphaned   |
+
+What waits beside its gang and is no rank (`Task.standby`) goes the same way, and nothing follows
+from it for the gang: `recovery/standbys.py`.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from msgspec.structs import replace
 from coord.core import gangs
 from coord.core.causes import attribution, pace
 from coord.core.incidents import close_incident, made_progress
+from coord.core.recovery import standbys
 from coord.core.state import LIVE_HOST
 from coord.core.step import Step, on
 from coord.core.stopping import exit_task, role_of
@@ -80,8 +84,16 @@ def current_task(step: Step, event: TaskReport) -> tuple[Task, Gang] | Rejection
     return task, gang
 
 
+def standby_of(step: Step, event: TaskReport) -> Task | None:
+    """The task that a report is about, if that waits beside its gang."""
+    task = reported_task(step, event.host, event.incarnation, event.task)
+    return task if isinstance(task, Task) and task.standby else None
+
+
 @on(TaskStarted)
 def _started(step: Step, event: TaskStarted) -> Rejection | None:
+    if (standby := standby_of(step, event)) is not None:
+        return standbys.started(step, standby, event)
     found = current_task(step, event)
     if isinstance(found, Rejection):
         return found
@@ -96,6 +108,8 @@ def _started(step: Step, event: TaskStarted) -> Rejection | None:
 
 @on(LaunchFailed)
 def _launch_failed(step: Step, event: LaunchFailed) -> Rejection | None:
+    if (standby := standby_of(step, event)) is not None:
+        return standbys.launch_failed(step, standby, event)
     found = current_task(step, event)
     if isinstance(found, Rejection):
         return found
@@ -112,6 +126,8 @@ def _launch_failed(step: Step, event: LaunchFailed) -> Rejection | None:
 
 @on(TaskExited)
 def _exited(step: Step, event: TaskExited) -> Rejection | None:
+    if (standby := standby_of(step, event)) is not None:
+        return standbys.exited(step, standby, event)
     found = current_task(step, event)
     if isinstance(found, Rejection):
         return found
@@ -211,6 +227,8 @@ def look_at(step: Step, key: str) -> None:
     elif status != HostStatus.UP:
         # Its host's silence is judged first; once it is heard again, the task is looked at again.
         return
+    elif task.status == TaskStatus.PLACED and task.standby:
+        standbys.late(step, task)
     elif task.status == TaskStatus.PLACED:
         detail = f"not started within {settings.launch_timeout_ms} ms"
         cause = FailureCause.INFRASTRUCTURE

@@ -28,6 +28,7 @@ from coord.model.care_decisions import (
     QuarantineProposed,
 )
 from coord.model.cost import NO_COST, IncidentCost
+from coord.model.standby_decisions import StandbyEnded, StandbyPlaced, StandbyPromoted
 
 Decision = decision.Decision
 """Base of all decisions; here so that nobody need know where it stands."""
@@ -482,5 +483,8 @@ AnyDecision = (
     | GangGrowing
     | WeightsAdvanced
     | RosterCut
+    | StandbyPlaced
+    | StandbyPromoted
+    | StandbyEnded
 )
 """For decoders, as `AnyEvent`."""

@@ -230,6 +230,8 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
     paced_us: int = 0
     weights: int = 0
     """Version of the job's weights that it told to work with; 0: none."""
+    standby: bool = False
+    """It waits beside its gang to take a rank, and is none yet: it keeps its key when it does."""
 
 
 class Burst(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -359,6 +361,17 @@ class Gang(msgspec.Struct, frozen=True, omit_defaults=True):
     weights: int = 0
     """Version of the job's weights that this generation was told to begin with; 0: none."""
     weights_uri: str = ""
+    standbys: tuple[str, ...] = ()
+    """Keys of tasks that wait beside it, in order of their launch (`core/recovery/standbys.py`)."""
+    standby_ends: int = 0
+    """How many of them have ended by themselves in this generation."""
+    standby_from_ms: int = 0
+    """Log time until when no other one is launched; 0: now."""
+
+    @property
+    def processes(self) -> tuple[str, ...]:
+        """Keys of all that it runs, and of what waits beside it."""
+        return (*self.live, *self.standbys) if self.standbys else self.live
 
     def __post_init__(self) -> None:
         # As `canonical` does, for the two fields that need it: rows of gangs change often.
@@ -482,23 +495,5 @@ class Incident(msgspec.Struct, frozen=True, omit_defaults=True):
         canonical(self)
 
 
-class Request(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of a client's request."""
-
-    seq: int
-    index: int
-    rejection: str = ""
-    result: int = 0
-
-
 TYPICAL = "typical"
 """The key of the only row of its table."""
-
-
-class RequestLog(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The newest requests of one client, by seq ascending. `floor`: all up to it are forgotten."""
-
-    client: str
-    last_used: int
-    floor: int = 0
-    recent: tuple[Request, ...] = ()

@@ -35,6 +35,9 @@ class RoleRecovery(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
     grow_every_ms: int = 600_000
     """A gang below its size that has room moves into it when it has committed a checkpoint, at most
     once in this time. 0: never."""
+    hot_spares: int = 0
+    """How many of the role's `spares` are hot: their processes are up on the kept places and wait
+    in `worker.stand_by()` for a rank. The others are warm: room alone."""
 
     def __post_init__(self) -> None:
         canonical(self)
@@ -66,6 +69,7 @@ def recovery_problems(spec: JobSpec) -> Iterator[tuple[str, str]]:
         if recovery.scope not in SCOPES:
             yield f"{path}.scope", f"is {recovery.scope!r}; it must be one of {', '.join(SCOPES)}"
         yield from _of_sizes(spec, recovery, path)
+        yield from _of_spares(spec, recovery, path)
     ends = [role for role in spec.roles if not role.service]
     if ends and not any(recovery_of(spec, role.name).required for role in ends):
         yield "recovery", "requires no role that can finish; at least one must be required"
@@ -81,4 +85,15 @@ def _of_sizes(spec: JobSpec, recovery: RoleRecovery, path: str) -> Iterator[tupl
         yield (
             f"{path}.shrink_after_ms",
             f"is {recovery.shrink_after_ms}; only a gang starts with fewer than it wants",
+        )
+
+
+def _of_spares(spec: JobSpec, recovery: RoleRecovery, path: str) -> Iterator[tuple[str, str]]:
+    role = spec.role(recovery.role)
+    if recovery.hot_spares < 0:
+        yield f"{path}.hot_spares", f"is {recovery.hot_spares}; it must not be negative"
+    elif role is not None and recovery.hot_spares > role.spares:
+        yield (
+            f"{path}.hot_spares",
+            f"is {recovery.hot_spares}, above the {role.spares} spares of role {role.name!r}",
         )

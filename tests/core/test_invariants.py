@@ -26,6 +26,7 @@ from coord.model.entities import (
 from coord.model.queue import QueueSpec
 from coord.model.roster import Roster
 
+from . import spoilt_spares
 from .notation import parse
 
 HISTORY = """\
@@ -324,10 +325,6 @@ def _charged_and_ended(state: State) -> None:
     state.put_gang(replace(state.gangs["w/t"], claim=9, phase=GangPhase.STOPPED))
 
 
-def _more_spares_than_asked(state: State) -> None:
-    _change(state, "gangs", "d/t", holds=(*state.gangs["d/t"].holds, Hold("h1", True)))
-
-
 def _works_with_nothing(state: State) -> None:
     _change(state, "tasks", "d/t/0#1", weights=2)
 
@@ -453,9 +450,8 @@ SPOILT: dict[str, tuple[tuple[Spoil, str], ...]] = {
         (_maintained_too_many, "1: 2 of 1"),
         (_out_and_takes_work, "1: h1 counts as out and takes work"),
     ),
-    "no more spares are kept for a gang than its role has": (
-        (_more_spares_than_asked, "d/t keeps 2 of 1"),
-    ),
+    "no more spares are kept for a gang than its role has": spoilt_spares.TOO_MANY,
+    "a rank has one process, and a standby takes none": spoilt_spares.STANDBYS,
     "nobody works with weights that were not published": (
         (_works_with_nothing, "d/t/0#1 works with 2 of none"),
     ),

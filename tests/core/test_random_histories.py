@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from random import Random
 
 import pytest
@@ -23,9 +24,9 @@ CI = settings(
 LONG = settings(CI, max_examples=int(os.environ.get("COORD_HISTORIES", "600")), derandomize=False)
 
 
-def live(seed: int, steps: int, *, recovery: bool = False) -> World:
+def live(seed: int, steps: int, *, recovery: bool = False, hot: bool = False) -> World:
     """Invariants, ground truth and the twin are checked at every entry on the way."""
-    world = World(seed, recovery=recovery)
+    world = World(seed, recovery=recovery, hot=hot)
     world.live_through(steps)
     world.calm_down()
     assert world.unmet() == []
@@ -45,6 +46,21 @@ def test_roles_recover_in_every_way_they_may(seed: int) -> None:
     """Together or alone, required or not, shrinking and growing, with weights going back and forth:
     whatever happens, all of it holds, and the work gets done."""
     live(seed, 120, recovery=True)
+
+
+@CI
+@given(SEEDS)
+def test_hot_spares_are_promoted_and_replaced_whatever_happens(seed: int) -> None:
+    """Processes that wait die, are lost, promoted, let go, found again: a rank has one process, a
+    standby is none, no failure is counted for it, and the work gets done."""
+    live(seed, 120, hot=True)
+
+
+@pytest.mark.slow
+@LONG
+@given(SEEDS)
+def test_hot_spares_survive_long_histories(seed: int) -> None:
+    live(seed, 300, hot=True)
 
 
 @pytest.mark.slow
@@ -127,3 +143,16 @@ def test_histories_are_worth_living_through() -> None:
     for name in ("report_gap", "stale_incarnation", "stale_generation", "host_not_live"):
         assert name in rejections
     assert finished > 12
+
+
+def test_histories_with_hot_spares_promote_them() -> None:
+    """What is drawn at random leads there: they are launched, promoted, lost and let go."""
+    seen: Counter[str] = Counter()
+    for seed in range(40):
+        world = World(seed, twin=False, hot=True)
+        world.live_through(150)
+        for record in world.driver.records:
+            seen.update(type(decision).__name__ for decision in record.decisions)
+    assert seen["StandbyPlaced"] > 20
+    assert seen["StandbyPromoted"] > 3
+    assert seen["StandbyEnded"] > 10

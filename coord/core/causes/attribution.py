@@ -301,7 +301,7 @@ def where(state: State, gang: Gang, subject: str) -> tuple[str, int]:
         at = index if gang.index < 0 else 0
         task = state.tasks.get(subject)
         if task is not None:
-            return task.host, index
+            return task.host, task.index
         return (gang.hosts[at] if at < len(gang.hosts) else ""), index
     return (subject, -1) if subject in state.hosts else ("", -1)
 

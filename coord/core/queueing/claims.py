@@ -43,7 +43,7 @@ class Claims:
                 del self.of[gang.key]
             return
         if known is not None:
-            if before is not None and gang.claim == before.claim and gang.holds == before.holds:
+            if before is not None and _charged(gang) == _charged(before):
                 return
             self._add(known, -1)
         job = jobs[gang.job]
@@ -72,9 +72,14 @@ def owner_of(job: Job) -> str:
 
 
 def charge_of(gang: Gang, job: Job) -> int:
-    """What the gang's queue is charged with for it, its spares included."""
+    """What the gang's queue is charged with for it, its spares included, warm and hot."""
     if not gang.claim:
         return 0
     role = job.spec.role(gang.role)
     assert role is not None, f"gang {gang.key} of a role its job does not have"
-    return (gang.claim + sum(hold.spare for hold in gang.holds)) * each_of(role.resources)
+    spares = sum(hold.spare for hold in gang.holds) + len(gang.standbys)
+    return (gang.claim + spares) * each_of(role.resources)
+
+
+def _charged(gang: Gang) -> tuple[object, ...]:
+    return (gang.claim, gang.holds, gang.standbys)

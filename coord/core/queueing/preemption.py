@@ -229,7 +229,7 @@ class _Search:
         state = self._state
         spec = state.jobs[gang.job].spec
         most = 0
-        for key in gang.live:
+        for key in gang.processes:
             task = state.tasks[key]
             if task.host in self._counts:
                 most += _replicas_at_most(task, self._need)
@@ -261,7 +261,7 @@ class _Search:
         rooms = self._soon.copy()
         for victim in victims:
             rooms.free_holds(victim.gang)
-            for key in victim.gang.live:
+            for key in victim.gang.processes:
                 rooms.free_task(self._state.tasks[key])
         role = narrowed(self._role, rooms, grant)
         return place(self._state, rooms, self._gang, role, self._smallest) if role else None
@@ -291,7 +291,7 @@ class _Search:
             return True
         touched: dict[str, list[tuple[Task | Hold, str]]] = {}
         for victim in victims:
-            tasks = [self._state.tasks[key] for key in victim.gang.live]
+            tasks = [self._state.tasks[key] for key in victim.gang.processes]
             takers: list[Task | Hold] = [*tasks, *victim.gang.holds]
             for taker in takers:
                 if taker.host in self._counts:
@@ -370,14 +370,14 @@ class _Search:
 
     def _hosts(self, victim: Victim) -> tuple[str, ...]:
         """Those it runs on that suit the gang."""
-        names = dict.fromkeys(self._state.tasks[key].host for key in victim.gang.live)
+        names = dict.fromkeys(self._state.tasks[key].host for key in victim.gang.processes)
         return tuple(name for name in names if name in self._counts)
 
     def _free_up(self, rooms: Rooms, victim: Victim) -> int:
         """As if it had gone; returns how many replicas more there is room for."""
         names = self._hosts(victim)
         before = sum(rooms[name].kind.replicas(self._need) for name in names)
-        for key in victim.gang.live:
+        for key in victim.gang.processes:
             rooms.free_task(self._state.tasks[key])
         return sum(rooms[name].kind.replicas(self._need) for name in names) - before
 
@@ -385,7 +385,7 @@ class _Search:
         """The first of these, in their order, that make room for another replica on the host."""
         name, count = room.host.host, room.kind.replicas(self._need)
         for at, victim in enumerate(victims):
-            for key in victim.gang.live:
+            for key in victim.gang.processes:
                 if self._state.tasks[key].host == name:
                     room = room.give_back(self._state.tasks[key], victim.gang.key)
             if room.kind.replicas(self._need) > count:

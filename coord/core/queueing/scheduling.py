@@ -30,6 +30,8 @@ from coord.core.queueing.shares import Shares, free_in, narrowed
 from coord.core.queueing.starting import start
 from coord.core.queueing.turns import Turns, rank_of
 from coord.core.queueing.waiting import reason_of, smallest_now
+from coord.core.recovery import standbys
+from coord.core.recovery.promotion import promotion
 from coord.core.recovery.scope import awaits_others
 from coord.core.recovery.spares import refill
 from coord.core.step import Step
@@ -45,6 +47,7 @@ SEARCHES_A_PASS = 16
 def schedule(step: Step) -> None:
     """Start every waiting gang whose turn it is and that has a place."""
     by_shares = step.state.meta.logic_version >= QUEUES_SINCE
+    standbys.review(step)
     while step.state.waiting and (_Pass(step).run() if by_shares else _first_come(step)):
         pass
     refill(step)
@@ -124,6 +127,11 @@ class _Pass:
                 detail = grant.detail or f"its queue may use no more {', '.join(grant.closed)}"
                 self._wait(gang, Refusal(QueueReason.QUOTA, detail))
             return False
+        if gang.standbys:
+            if self._promote(gang, role, grant.replicas, smallest):
+                return True
+            # They are spares, too.
+            role = replace(role, spares=max(role.spares - len(gang.standbys), 0))
         wish = wish_of(gang, role, smallest)
         why = None if gang.holds else self._refused.get(wish)
         wanted = replace(gang, desired=grant.replicas)
@@ -131,6 +139,13 @@ class _Pass:
         if plan is not None:
             self._start(gang, plan)
             return bool(gang.holds or gang.claim)
+        if gang.standbys:
+            # Their places may be what it lacks: it is looked at again when they have left them.
+            why = self._why(gang, role, smallest)
+            gang = standbys.let_go_all(self._step, gang, "its gang needs the place", gang.cause)
+            self._state.put_gang(gang)
+            self._wait(gang, why)
+            return False
         if self._make_way(gang, smallest):
             return False
         why = why or self._why(gang, role, smallest)
@@ -154,6 +169,14 @@ class _Pass:
                 task = self._state.tasks[key]
                 self._kept.put(self._kept[task.host].take(task, gang.key, placing))
             self._kept.take_holds(started, placing)
+
+    def _promote(self, gang: Gang, role: RoleSpec, desired: int, smallest: int) -> bool:
+        """True when it starts with standbys in some of its ranks."""
+        found = promotion(self._state, self._rooms, gang, role, desired, smallest)
+        if found is None:
+            return False
+        start(self._step, gang, found.plan, found.taken)
+        return True
 
     def _why(self, gang: Gang, role: RoleSpec, smallest: int) -> Refusal:
         """What is short; or who comes first, where there is room."""

@@ -73,7 +73,7 @@ class Shares:
 
     def _charge_types(self, gang: Gang, queue: str, sign: int) -> None:
         each = sign * each_of(self._role(gang).resources)
-        for name in hosts_claimed(gang):
+        for name in hosts_claimed(self._state, gang):
             at = (queue, _type_of(self._state, name))
             self.typed[at] = self.typed.get(at, 0) + each
 
@@ -148,7 +148,7 @@ class Shares:
         if spec.borrowing_limit < 0:
             return closed, most
         mine: dict[str, int] = {}
-        for name in hosts_claimed(gang):
+        for name in hosts_claimed(self._state, gang):
             found = _type_of(self._state, name)
             mine[found] = mine.get(found, 0) + each
         for name, quota in sorted(spec.quotas.items()):
@@ -172,12 +172,14 @@ class Shares:
         )
 
 
-def hosts_claimed(gang: Gang) -> Iterator[str]:
+def hosts_claimed(state: State, gang: Gang) -> Iterator[str]:
     """The host of every replica and spare that the gang's queue is charged with."""
     yield from gang.hosts[: gang.claim]
     for hold in gang.holds:
         if hold.spare:
             yield hold.host
+    for key in gang.standbys:
+        yield state.tasks[key].host
 
 
 def narrowed(role: RoleSpec, rooms: Rooms, grant: Grant) -> RoleSpec | None:

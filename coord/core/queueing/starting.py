@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from msgspec.structs import replace
 
 from coord.core import fleet
@@ -10,15 +13,20 @@ from coord.core.incidents import incident_placed
 from coord.core.placement import Plan
 from coord.core.queueing.queues import QUEUES_SINCE
 from coord.core.recovery import spares
+from coord.core.recovery.generations import all_started
 from coord.core.step import Step
 from coord.core.stopping import role_of
 from coord.model.decisions import Placement, SpareActivated, TasksPlaced
 from coord.model.entities import Gang, GangPhase, JobStatus, QueueReason, Task, TaskStatus
 from coord.model.ids import task_key
+from coord.model.standby_decisions import StandbyPromoted
+
+NOBODY: Mapping[int, str] = MappingProxyType({})
 
 
-def start(step: Step, gang: Gang, plan: Plan) -> None:
-    """A place was found: the next generation begins there."""
+def start(step: Step, gang: Gang, plan: Plan, taken: Mapping[int, str] = NOBODY) -> None:
+    """A place was found: the next generation begins there. `taken`: index -> the standby of the
+    gang that takes it."""
     state = step.state
     job = state.jobs[gang.job]
     generation = job.generation + 1
@@ -26,9 +34,9 @@ def start(step: Step, gang: Gang, plan: Plan) -> None:
     drop_unfinished(step, gang)
     saved = state.newest_checkpoint(gang.key)
     weights = state.weights.get(gang.job)
-    tasks = _tasks(step, gang, plan, generation)
+    tasks = _tasks(step, gang, plan, generation, taken)
     keys = [task.key for task in tasks]
-    fleet.take(step, tasks)
+    fleet.take(step, [task for task in tasks if task.key not in gang.standbys])
     causes = (step.cause, gang.cause) if gang.cause != step.cause else (step.cause,)
     placements = tuple(
         Placement(key, spot.host, spot.devices) for key, spot in zip(keys, plan.places, strict=True)
@@ -40,6 +48,7 @@ def start(step: Step, gang: Gang, plan: Plan) -> None:
     for spot in plan.places:
         if spot.spare:
             step.decide(SpareActivated((cause,), gang.job, gang.key, generation, spot.host))
+    started = _promote(step, gang, [tasks[at] for at in sorted(taken)], cause)
     gang = replace(
         gang,
         phase=GangPhase.STARTING,
@@ -53,7 +62,7 @@ def start(step: Step, gang: Gang, plan: Plan) -> None:
         together=0,
         spares=spares.wanted(state, gang),
         succeeded=0,
-        started=0,
+        started=started,
         cause=cause,
         queue_reason=QueueReason.NONE,
         queue_detail="",
@@ -70,18 +79,35 @@ def start(step: Step, gang: Gang, plan: Plan) -> None:
         restore_step=restore_step,
         weights=weights.version if weights else 0,
         weights_uri=weights.uri if weights else "",
+        standbys=tuple(key for key in gang.standbys if key not in keys),
+        standby_ends=0,
+        standby_from_ms=0,
     )
     incident_placed(step, gang)
-    state.put_gang(gang)
+    state.put_gang(all_started(step, gang) if started == gang.size else gang)
 
 
-def _tasks(step: Step, gang: Gang, plan: Plan, generation: int) -> list[Task]:
+def _promote(step: Step, gang: Gang, tasks: list[Task], cause: str) -> int:
+    """Standbys become tasks of this generation; returns how many of them are up."""
+    for task in tasks:
+        fleet.change(step, task)
+        step.decide(
+            StandbyPromoted(
+                (cause,), gang.job, gang.key, task.generation, task.key, task.host, task.index
+            )
+        )
+    return sum(task.status == TaskStatus.RUNNING for task in tasks)
+
+
+def _tasks(
+    step: Step, gang: Gang, plan: Plan, generation: int, taken: Mapping[int, str]
+) -> list[Task]:
     """One for each place, by index; each must have started in time."""
     need = role_of(step, gang).resources
     tasks = []
     for at, spot in enumerate(plan.places):
         index = at if gang.index < 0 else gang.index
-        key = task_key(gang.job, gang.role, index, generation)
+        key = taken.get(at) or task_key(gang.job, gang.role, index, generation)
         task = Task(
             key=key,
             job=gang.job,
@@ -97,6 +123,9 @@ def _tasks(step: Step, gang: Gang, plan: Plan, generation: int) -> list[Task]:
             memory_mib=need.memory_mib,
             device_millis=need.device_millis,
         )
+        if at in taken:
+            was = step.state.tasks[key]
+            task = replace(task, status=was.status, pid=was.pid)
         tasks.append(task)
         launch_timeout_ms = step.state.meta.settings.launch_timeout_ms
         step.state.timers.arm("task", key, step.now_ms + launch_timeout_ms)

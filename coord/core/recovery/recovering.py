@@ -1,4 +1,4 @@
-"""Which gangs stop together, and which keep spares. Kept beside the rows of gangs."""
+"""Which gangs stop together, which keep spares, and which have standbys. Kept beside their rows."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ _RUNS = (GangPhase.STARTING, GangPhase.RUNNING)
 
 class Recovering:
     """`leaving`: by incident, gangs that stop for it together with others and have not stopped yet.
-    `sparing`: gangs that run and are to have spares."""
+    `sparing`: gangs that run and are to have spares. `standing`: gangs that have standbys."""
 
     def __init__(self) -> None:
         self.leaving: dict[int, dict[str, None]] = {}
         self.sparing: dict[str, None] = {}
+        self.standing: dict[str, None] = {}
 
     def copy(self) -> Recovering:
         copy = Recovering()
         copy.leaving = {number: dict(keys) for number, keys in self.leaving.items()}
         copy.sparing = dict(self.sparing)
+        copy.standing = dict(self.standing)
         return copy
 
     def note(self, gang: Gang, before: Gang | None) -> None:
@@ -34,3 +36,7 @@ class Recovering:
             self.sparing[gang.key] = None
         else:
             self.sparing.pop(gang.key, None)
+        if gang.standbys:
+            self.standing[gang.key] = None
+        elif before is not None and before.standbys:
+            self.standing.pop(gang.key, None)

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from coord.core.placement import Rooms, keep_beside
 from coord.core.queueing.shares import Shares, free_in, narrowed
+from coord.core.recovery import standbys
 from coord.core.recovery.elastic import room_for_others
 from coord.core.recovery.scope import recovery_in, role_in
 from coord.core.state import State
@@ -22,7 +23,16 @@ KEPT_AGAIN_SINCE = 2
 
 
 def refill(step: Step) -> None:
-    """Keep what running gangs lack of their spares, the first submitted first."""
+    """Keep what running gangs lack of their spares, the first submitted first; and launch the
+    standbys that they lack on what is kept."""
+    state = step.state
+    if not state.recovering.sparing:
+        return
+    _keep(step)
+    standbys.launch(step)
+
+
+def _keep(step: Step) -> None:
     state = step.state
     sparing = [state.gangs[key] for key in state.recovering.sparing]
     lacking = [gang for gang in sparing if _missing(gang) > 0]
@@ -35,7 +45,7 @@ def refill(step: Step) -> None:
 
 
 def _missing(gang: Gang) -> int:
-    return gang.spares - sum(hold.spare for hold in gang.holds)
+    return gang.spares - sum(hold.spare for hold in gang.holds) - len(gang.standbys)
 
 
 def _refill(step: Step, shares: Shares, rooms: Rooms, gang: Gang) -> None:
@@ -45,11 +55,13 @@ def _refill(step: Step, shares: Shares, rooms: Rooms, gang: Gang) -> None:
     if role is None:
         return
     missing = _missing(gang) - gang.spares + min(gang.spares, role.spares)
-    for hold in keep_beside(state, rooms, gang, role, missing):
+    kept = tuple(state.tasks[key].host for key in gang.standbys)
+    beside = replace(gang, hosts=(*gang.hosts, *kept)) if kept else gang
+    for hold in keep_beside(state, rooms, beside, role, missing):
         causes = (step.cause, gang.cause) if gang.cause != step.cause else (step.cause,)
         step.decide(SpareKept(causes, gang.job, gang.key, gang.generation, hold.host))
-        kept = state.gangs[gang.key]
-        state.put_gang(replace(kept, holds=(*kept.holds, hold)))
+        row = state.gangs[gang.key]
+        state.put_gang(replace(row, holds=(*row.holds, hold)))
 
 
 def wanted(state: State, gang: Gang) -> int:

@@ -9,6 +9,7 @@ from random import Random
 
 import msgspec
 
+from coord.core.plans import STANDBY
 from coord.model import events
 from coord.model.entry import Origin, Recorded
 from coord.model.events import AnyEvent, TaskFound
@@ -18,6 +19,10 @@ from coord.model.rejections import Rejection
 from .violation import CoreViolation
 
 LACKED = "no task gets a device that its host lacks"
+
+
+def _restored(order: TaskOrder) -> int:
+    return int(order.env.get("COORD_RESTORE_STEP") or 0)
 
 
 class Process(msgspec.Struct):
@@ -52,6 +57,8 @@ class Process(msgspec.Struct):
     linger_ms: int = 0
     """How much longer than the main process something of it lives."""
     gone_at_ms: int = 0
+    standby: bool = False
+    """It waits for a rank, and does nothing else."""
 
 
 class Machine:
@@ -154,7 +161,10 @@ class Machine:
                 self._stop(key, 0, rng, true_ms)
 
     def _launch(self, order: TaskOrder, rng: Random) -> None:
-        if order.task in self.processes or order.task in self.done:
+        if order.task in self.processes:
+            self._promote(self.processes[order.task], order)
+            return
+        if order.task in self.done:
             return
         missing = [device for device in order.devices if device >= self.devices]
         if missing:
@@ -173,13 +183,21 @@ class Machine:
             rng.randrange(2, 30_000),
             order.devices,
             order.exclusive,
-            step=int(order.env["COORD_RESTORE_STEP"] or 0),
+            step=_restored(order),
+            standby=STANDBY in order.env,
             linger_ms=rng.choice((0, 0, 0, 400, 1_500)),
         )
         self.processes[order.task] = process
         self.outbox.append(
             events.TaskStarted(self.name, self.incarnation, process.key, process.pid)
         )
+
+    def _promote(self, process: Process, order: TaskOrder) -> None:
+        """A process that waited is told its rank."""
+        if process.standby and STANDBY not in order.env:
+            process.standby = False
+            process.index, process.generation = order.index, order.generation
+            process.step = _restored(order)
 
     def _report_failure(self, key: str) -> None:
         error, user_error = self.failed[key]

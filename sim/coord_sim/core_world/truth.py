@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from coord.core.state import State
-from coord.model.entities import ENDED_GANG, Gang, GangPhase, HostStatus, JobStatus
+from coord.model.care import QuarantineState
+from coord.model.entities import ENDED_GANG, Gang, GangPhase, Host, HostStatus, JobStatus
 from coord.model.entry import Recorded
 from coord.model.settings import Settings
 from coord.model.spec import RoleSpec
@@ -56,7 +57,7 @@ class Truth:
                 if not process.alive:
                     continue
                 owners.update(process.devices)
-                if process.exclusive:
+                if process.exclusive and not process.standby:
                     exclusive[f"{process.job}/{process.role}/{process.index}"] += 1
             twice = [device for device, count in owners.items() if count > 1]
             if twice:
@@ -84,6 +85,12 @@ def unmet(state: State) -> Iterable[str]:
                 yield f"{job.name}/{role.name} has {count} tasks of {replicas} wanted"
 
 
+def _kept_out(state: State, host: Host) -> bool:
+    """In quarantine, or proposed for it: nobody has yet looked at what cannot be killed there."""
+    row = state.quarantines.get(host.host)
+    return bool(host.quarantine) or (row is not None and row.state == QuarantineState.PROPOSED)
+
+
 def _unmet_gang(state: State, gang: Gang, role: RoleSpec) -> Iterator[str]:
     if role.service and gang.phase == GangPhase.RUNNING:
         return
@@ -95,7 +102,7 @@ def _unmet_gang(state: State, gang: Gang, role: RoleSpec) -> Iterator[str]:
             host.memory_mib // need.memory_mib if need.memory_mib else wanted,
         )
         for host in state.hosts.values()
-        if host.status == HostStatus.UP and not host.drain and not host.quarantine
+        if host.status == HostStatus.UP and not host.drain and not _kept_out(state, host)
     )
     if gang.phase != GangPhase.WAITING or fits >= wanted:
         yield f"{gang.key} is {gang.phase} {gang.queue_reason}: {gang.queue_detail}"

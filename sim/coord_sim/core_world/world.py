@@ -5,6 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+from msgspec.structs import replace
+
 from coord.core.plans import host_plan
 from coord.core.state import LIVE_HOST
 from coord.model import events
@@ -39,12 +41,16 @@ LAST_STEP = 12
 
 class World:
     """Machines, clients, a leader and its clock. Everything comes from one seed. With `recovery`,
-    roles of jobs recover in ways drawn at random, and tell of weights."""
+    roles of jobs recover in ways drawn at random, and tell of weights. With `hot`, gangs have
+    spares whose processes wait, under the rules of version 2."""
 
-    def __init__(self, seed: int, *, twin: bool = True, recovery: bool = False) -> None:
+    def __init__(
+        self, seed: int, *, twin: bool = True, recovery: bool = False, hot: bool = False
+    ) -> None:
         self.rng = Random(seed)
         self.recovery_rng = Random(f"recovery {seed}") if recovery else None
         """Of its own, so that the other draws of a seed stay what they were."""
+        self.hot_rng = Random(f"hot spares {seed}") if hot else None
         self.driver = Driver(twin=twin)
         self.state = self.driver.state
         self.true_ms = 0
@@ -59,7 +65,7 @@ class World:
         self.quiet = False
         self.fault_rate = self.rng.choice((0.05, 0.15, 0.3))
         self.send(events.LeaderElected(1, 1))
-        self.send(events.ClusterConfigured("c", SETTINGS))
+        self.send(events.ClusterConfigured("c", SETTINGS, 2 if hot else 1))
         for number in range(self.rng.randrange(2, 8)):
             self.add_machine(f"h{number}")
         self.submit()
@@ -160,7 +166,7 @@ class World:
         started = events.TaskStarted(machine.name, machine.incarnation, process.key, process.pid)
         if started in machine.outbox and not self.quiet:
             return
-        if process.role == "service" or process.stalled:
+        if process.role == "service" or process.stalled or process.standby:
             return
         process.step += 1
         if process.step > LAST_STEP:
@@ -222,18 +228,27 @@ class World:
     def _recovery(self, roles: list[RoleSpec]) -> tuple[RoleRecovery, ...]:
         rng = self.recovery_rng
         if rng is None:
-            return ()
+            if self.hot_rng is None:
+                return ()
+            return tuple(self._hot(RoleRecovery(role.name), role) for role in roles)
         return tuple(
-            RoleRecovery(
-                role.name,
-                rng.choice(("own", "role", "job", "job")),
-                role.name == "trainer" or rng.random() < 0.5,
-                rng.choice((0, 1_000, 4_000)) if role.gang else 0,
-                rng.choice((0, 1, 5_000)),
+            self._hot(
+                RoleRecovery(
+                    role.name,
+                    rng.choice(("own", "role", "job", "job")),
+                    role.name == "trainer" or rng.random() < 0.5,
+                    rng.choice((0, 1_000, 4_000)) if role.gang else 0,
+                    rng.choice((0, 1, 5_000)),
+                ),
+                role,
             )
             for role in roles
             if rng.random() < 0.8
         )
+
+    def _hot(self, recovery: RoleRecovery, role: RoleSpec) -> RoleRecovery:
+        hot = self.hot_rng.randrange(role.spares + 1) if self.hot_rng is not None else 0
+        return replace(recovery, hot_spares=hot)
 
     def _role(self, name: str, *, gang: bool) -> RoleSpec:
         replicas = self.rng.randrange(1, 4)
@@ -245,13 +260,17 @@ class World:
             max_replicas=replicas + self.rng.randrange(3),
             gang=gang,
             exclusive=self.rng.random() < 0.3,
-            spares=self.rng.randrange(2) if gang else 0,
+            spares=self._spares() if gang else 0,
             resources=Resources(
                 self.rng.choice((0, 1, 1, 2)), self.rng.choice((0, 500, 2_000)), 128
             ),
             grace_ms=GRACE_MS,
             hang_ms=self.rng.choice((0, 3_000, 6_000)),
         )
+
+    def _spares(self) -> int:
+        warm = self.rng.randrange(2)
+        return warm if self.hot_rng is None else self.hot_rng.randrange(3)
 
     # Running
 

@@ -225,6 +225,9 @@ def look(agent: Agent, *, fenced: bool = False) -> tuple[Agent, Doing]:
             if action.order.task not in agent.burying:
                 agent = replace(agent, burying=agent.burying | {action.order.task})
                 doing.bury.append(action.order.task)
+        elif isinstance(action, reconcile.Renumber):
+            record = agent.records[action.order.task]
+            agent = _put(agent, replace(record, order=without_secrets(action.order)))
         elif isinstance(action, reconcile.Report):
             if (action.task, action.fact.value) not in agent.withheld:
                 doing.report.append((action.task, action.fact))
