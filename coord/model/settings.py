@@ -34,6 +34,9 @@ class QuarantineSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     """Limited work after a passed test; twice as long for each earlier quarantine remembered."""
     probation_tasks: int = 1
     """Tasks that a host on probation may have at once."""
+    probation_gang: int = 8
+    """The largest gang, in tasks, that may use a host on probation, and its job must be
+    preemptible: what the host may still break is cheap. 0: any work."""
     memory_ms: int = 604_800_000
     """For how long a quarantine counts against a host."""
     repair_at: int = 3

@@ -12,11 +12,15 @@ from coord.core.placement.fragmentation import Weighing, typical_shapes
 from coord.core.placement.room import Kind, Order, Room, order_of
 from coord.core.placement.rooms import Rooms
 from coord.core.state import State
+from coord.model.care import QuarantineState
 from coord.model.entities import Gang, GangPhase
 from coord.model.place import LEVELS
 from coord.model.spec import RoleSpec
 
 FAR = len(LEVELS)
+
+PROBATION_SINCE = 2
+"""The logic version from which on a host on probation gets cheap work alone."""
 
 
 class Group(NamedTuple):
@@ -100,6 +104,9 @@ class Candidates:
             or self.placing.apart_from
             or rooms.guarded
         )
+        self.probation_gang = _too_dear_for_probation(state, gang)
+        """Of a gang that may not go to hosts on probation: how large one may be there; else 0."""
+        self._one_by_one = self._one_by_one or bool(self.probation_gang)
 
     def _find_anchors(self, state: State) -> None:
         orders = _orders_of(state, self.gang.job, self.placing.near, "")
@@ -131,6 +138,8 @@ class Candidates:
         why = room.objection(self.gang, placing)
         if why:
             return why
+        if self.probation_gang and room.host.probation:
+            return "probation"
         if placing.near_required and (self.waits_for or self.distance(room.order)):
             return "near"
         return ""
@@ -199,6 +208,17 @@ class Candidates:
         """Its devices are of a type that will do, and it is on enough rails."""
         types = self.need.device_types
         return (not types or kind.device_type in types) and kind.rails >= self.need.rails
+
+
+def _too_dear_for_probation(state: State, gang: Gang) -> int:
+    largest = state.meta.settings.policy.quarantine.probation_gang
+    if not largest or state.meta.logic_version < PROBATION_SINCE:
+        return 0
+    if all(row.state != QuarantineState.PROBATION for row in state.quarantines.values()):
+        return 0
+    job = state.jobs.get(gang.job)
+    cheap = gang.desired <= largest and (job is None or job.spec.preemptible)
+    return 0 if cheap else largest
 
 
 def _orders_of(state: State, job: str, role: str, but: str) -> tuple[Order, ...]:

@@ -148,6 +148,9 @@ class _Sifting:
         why = self.candidates.objection(room)
         if why == "near":
             return f"not in the {placing.near_level} of role {placing.near}"
+        if why == "probation":
+            largest = self.candidates.probation_gang
+            return f"on probation: only for preemptible gangs of up to {largest} tasks"
         if why:
             return f"{_COMPANY[why]}: {', '.join(sorted(room.takers))}"
         if placing.per_host and not self.candidates.limit(room):

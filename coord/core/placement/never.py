@@ -25,7 +25,7 @@ def never_fits(state: State, spec: JobSpec) -> list[Problem]:
     roles and jobs it stands near or apart from is not asked.
     """
     hosts = [host for host in state.hosts.values() if host.status != HostStatus.REMOVED]
-    rooms = Rooms((Room(host) for host in hosts), jobs=state.jobs)
+    rooms = Rooms((Room(replace(host, probation=0)) for host in hosts), jobs=state.jobs)
     found = []
     for at, role in enumerate(spec.roles if rooms else ()):
         for field, message in _of_role(state, rooms, spec, role):

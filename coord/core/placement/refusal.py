@@ -142,6 +142,7 @@ def _badly_placed(state: State, rooms: Rooms, gang: Gang, role: RoleSpec, smalle
 
 _OBJECTIONS = {
     "near": "not near role {near}",
+    "probation": "on probation, for preemptible gangs of up to {largest} tasks",
     "whole_hosts": "used by others",
     "kept_away": "used by others that want no company",
     "apart_from": "used by whom it stands apart from",
@@ -155,8 +156,9 @@ def _objections(candidates: Candidates, fit: int, smallest: int) -> Refusal:
             why = candidates.objection(room)
             if why:
                 counts[why] = counts.get(why, 0) + 1
+    near = candidates.placing.near
     told = [
-        f"{counts[why]} hosts {words.format(near=candidates.placing.near)}"
+        f"{counts[why]} hosts {words.format(near=near, largest=candidates.probation_gang)}"
         for why, words in _OBJECTIONS.items()
         if why in counts
     ]
