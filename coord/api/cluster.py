@@ -74,8 +74,24 @@ async def show_cluster(request: web.Request) -> web.Response:
             "first_index": node.events.first_index,
             "size_bytes": node.events.store.size_bytes(),
             "sessions": len(node.sessions),
+            "relays": _relays(node),
         },
     )
+
+
+def _relays(node: Node) -> list[dict[str, object]]:
+    """Those in whose rosters hosts stand, and those connected to this node."""
+    here = node.relays.connected()
+    rosters = node.state.rosters
+    return [
+        {
+            "relay": name,
+            "hosts": len(rosters[name].slots) if name in rosters else 0,
+            "connected": name in here,
+            "conversations": here.get(name, 0),
+        }
+        for name in sorted({**rosters, **here})
+    ]
 
 
 @routes.post("/v1/cluster/members")

@@ -18,6 +18,7 @@ FROZEN = (
     "frozen: so many hosts are silent at once that none is declared lost; if they are really gone, "
     "`coordctl cluster allow-evictions`"
 )
+RELAYS_TOLD = 8
 MEMBER_COLUMNS = (
     Column("NODE", right=True),
     Column("ROLE", status=True),
@@ -59,12 +60,22 @@ def _print_status(view: ClusterView) -> None:
             ("log time", clock_text(view.now_ms)),
             ("kept", f"from index {view.first_index:,} on, {size_text(view.size_bytes)}"),
             ("sessions", f"{view.sessions} at node {view.node}"),
+            ("relays", relays_text(view)),
             ("read only", view.read_only),
             ("evictions", FROZEN if view.frozen else ""),
         ]
     )
     click.echo()
     print_table(MEMBER_COLUMNS, member_rows(view))
+
+
+def relays_text(view: ClusterView) -> str:
+    """Each with how many hosts live by its beats; of many the largest."""
+    largest = sorted(view.relays, key=lambda one: (-one.hosts, one.relay))
+    said = [f"{one.relay} {one.hosts:,}" for one in largest[:RELAYS_TOLD]]
+    hosts = sum(one.hosts for one in largest)
+    more = f", {len(largest) - len(said):,} more" if len(largest) > len(said) else ""
+    return f"{', '.join(said)}{more}; {hosts:,} hosts behind {len(largest):,}" if said else ""
 
 
 def member_rows(view: ClusterView) -> list[tuple[str, ...]]:

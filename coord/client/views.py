@@ -160,6 +160,17 @@ class RaftView(msgspec.Struct, frozen=True, omit_defaults=True):
     fsync_ms_last: float = 0.0
 
 
+class RelayView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A relay. `hosts` live by the beats that it vouches for, through whichever server."""
+
+    relay: str
+    hosts: int = 0
+    connected: bool = False
+    """To the server that answered, not through another relay."""
+    conversations: int = 0
+    """Behind it there."""
+
+
 class ClusterView(msgspec.Struct, frozen=True, omit_defaults=True):
     """The cluster as the server `node` sees it."""
 
@@ -190,7 +201,8 @@ class ClusterView(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of the oldest entry kept."""
     size_bytes: int = 0
     sessions: int = 0
-    """Agents and clients connected to it."""
+    """Agents and clients connected to it, those behind relays included."""
+    relays: tuple[RelayView, ...] = ()
     applied_index: int = 0
 
 
