@@ -274,6 +274,8 @@ def parse_options() -> argparse.Namespace:
 
 def main() -> int:
     options = parse_options()
+    if not options.local and not worker.stand_by():
+        return 0  # A hot spare that was never needed.
     rank = 0 if options.local else worker.rank()
     training = Training(options.ranks if options.local else worker.world_size())
     if options.local:

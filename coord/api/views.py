@@ -70,7 +70,7 @@ def tasks_of(state: State, job: Job) -> list[Any]:
                 found[key] = task
     for gang_key in job.gangs:
         gang = state.gangs.get(gang_key)
-        for key in gang.live if gang is not None else ():
+        for key in gang.processes if gang is not None else ():
             if key in state.tasks:
                 found[key] = state.tasks[key]
     return sorted(found.values(), key=lambda task: (task.generation, task.role, task.index))
