@@ -8,6 +8,7 @@ import structlog
 
 AGAIN_S = 60.0
 """A cause that goes on is logged again after so long, with how often it was met."""
+LEAST_WAIT_S = 0.05
 
 log = structlog.get_logger()
 
@@ -31,8 +32,8 @@ class TokenBucket:
         return True
 
     def wait_s(self, count: int) -> float:
-        """Until there will be room."""
-        return max(0.0, (min(count, self._burst) - self._tokens) / self._rate_per_s)
+        """Until there will be room, and never so short that waiting costs more than refusing."""
+        return max(LEAST_WAIT_S, (min(count, self._burst) - self._tokens) / self._rate_per_s)
 
 
 class Complaints:
