@@ -13,6 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from coord.core.machine import apply
+from coord.core.rosters import relay_of_actor
 from coord.core.state import State
 from coord.model.decisions import (
     HostCleared,
@@ -35,6 +36,7 @@ from coord.model.events import (
     LeaderElected,
     TaskReaped,
 )
+from coord.model.roster import RosterChanged, RosterHeard
 
 from .execute import Explored
 from .fork import RowKey, changed_rows, differing, fork
@@ -162,13 +164,17 @@ class Conflicts:
                 print_.writes["places"] = None
         if isinstance(event, TaskReaped | JobSubmitted | JobResizeRequested):
             print_.writes["places"] = None
-        self._reads(print_, event, record)
+        self._reads(print_, event, record, position)
         return print_
 
-    def _reads(self, print_: Footprint, event: Any, record: Recorded) -> None:
+    def _reads(self, print_: Footprint, event: Any, record: Recorded, position: int) -> None:
+        recording = self._explored.recording
         if isinstance(event, HeartbeatsSeen):
             for slot in event.slots:
-                print_.writes[f"beat/{self._explored.recording.host_at(slot)}"] = None
+                print_.writes[f"beat/{recording.host_at(slot)}"] = None
+            return
+        if isinstance(event, RosterChanged | RosterHeard):
+            self._of_relay(print_, event, record, position)
             return
         if isinstance(event, LeaderElected):
             print_.writes["leases"] = None
@@ -189,6 +195,16 @@ class Conflicts:
         job = getattr(event, "job", "")
         if job:
             print_.reads[f"jobs/{job}"] = None
+
+    def _of_relay(
+        self, print_: Footprint, event: RosterChanged | RosterHeard, record: Recorded, position: int
+    ) -> None:
+        recording = self._explored.recording
+        print_.reads[f"rosters/{relay_of_actor(record.entry.origin.actor)}"] = None
+        for slot in recording.relayed.get(position, ()):
+            print_.writes[f"beat/{recording.host_at(slot)}"] = None
+        for slot in event.joined_slots if isinstance(event, RosterChanged) else ():
+            print_.reads[f"hosts/{recording.host_at(slot)}"] = None
 
 
 def _answer(record: Recorded) -> tuple[Any, ...]:

@@ -16,6 +16,7 @@ from coord.model.events import (
     HostRegistered,
     LeaderElected,
 )
+from coord.model.roster import RosterChanged, RosterHeard
 
 from .judge import RESTORED_SAME
 from .playing import play
@@ -125,7 +126,7 @@ def drop(execution: Execution, position: int) -> None:
     """The event is lost under way; whoever waits for an answer sends it again."""
     entry = execution.recording.records[position].entry
     event, actor = entry.event, entry.origin.actor
-    if isinstance(event, HeartbeatsSeen | ClockAdvanced):
+    if isinstance(event, HeartbeatsSeen | ClockAdvanced | RosterChanged | RosterHeard):
         return  # The next one says as much.
     if isinstance(event, LeaderElected):
         play(execution, position)  # There is nobody under way to lose it.

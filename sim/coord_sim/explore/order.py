@@ -29,6 +29,7 @@ from coord.model.events import (
     HostRegistered,
     LeaderElected,
 )
+from coord.model.roster import RosterChanged
 
 from .incident import Incident
 
@@ -194,6 +195,9 @@ class PartialOrder:
         carried: list[tuple[str, int]] = []
         if isinstance(event, HeartbeatsSeen):
             pairs = zip(event.slots, event.incarnations, strict=False)
+            carried = [(self._slots.get(slot, ""), incarnation) for slot, incarnation in pairs]
+        elif isinstance(event, RosterChanged):
+            pairs = zip(event.joined_slots, event.joined_incarnations, strict=False)
             carried = [(self._slots.get(slot, ""), incarnation) for slot, incarnation in pairs]
         elif hasattr(event, "host") and hasattr(event, "incarnation"):
             carried = [(event.host, event.incarnation)]

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from coord.agent.reconcile import Fact
 from coord.agent.records import Phase
+from coord.core.rosters import members_of, relay_of_actor
 from coord.model.entry import Recorded
 from coord.model.events import (
     AnyEvent,
@@ -21,10 +22,12 @@ from coord.model.events import (
     TaskFound,
 )
 from coord.model.rejections import Rejection
+from coord.model.roster import RosterHeard
 
 from . import agents
 from .agents import Agent
 from .recording import RETRY_MS
+from .relayed import but_for
 from .stage import exit_facts
 
 if TYPE_CHECKING:
@@ -85,6 +88,24 @@ def _frame(execution: Execution, position: int, record: Recorded, event: Heartbe
             event = replace(event, slots=slots, incarnations=incarnations)
     execution.apply(event, record.entry.origin, position, _term(execution, position, record))
     heard(execution, zip(event.slots, event.incarnations, strict=False))
+
+
+def _relayed(execution: Execution, position: int, record: Recorded, event: RosterHeard) -> None:
+    """Whom the relay heard it hears, if its agent still beats under that name."""
+    recording, state = execution.recording, execution.state
+    roster = state.rosters.get(relay_of_actor(record.entry.origin.actor))
+    members = members_of(roster) if roster is not None else {}
+    silent, pairs = [], []
+    for slot, (_, incarnation) in members.items():
+        agent = execution.agents.get(state.slots[slot])
+        beats = agent is not None and agent.registered and agent.incarnation == incarnation
+        if not beats or not execution.active(state.slots[slot]):
+            silent.append(slot)
+        elif slot in recording.relayed.get(position, ()):
+            pairs.append((slot, incarnation))
+    said = but_for(event, silent) if silent else event
+    if not execution.apply(said, record.entry.origin, position).rejection:
+        heard(execution, pairs)
 
 
 def _as_recorded(execution: Execution, position: int, event: HeartbeatsSeen) -> bool:
@@ -313,4 +334,5 @@ _PLAYS: dict[type, Callable[[Any, int, Recorded, Any], object]] = {
     HeartbeatsSeen: _frame,
     HostRegistered: _registration,
     LeaderElected: _elected,
+    RosterHeard: _relayed,
 }

@@ -12,6 +12,7 @@ from statistics import median_low
 import msgspec
 
 from coord.agent.reconcile import Fact
+from coord.core.rosters import relay_of_actor
 from coord.core.state import State
 from coord.model.decisions import HostJoined
 from coord.model.entry import Recorded
@@ -20,6 +21,7 @@ from coord.model.events import HeartbeatsSeen, HostRegistered, TaskFound
 from .agents import fact_of
 from .incident import Incident
 from .order import PartialOrder
+from .relayed import Rosters
 from .working import paces
 
 LATENCIES_MS = {Fact.STARTED: 100, Fact.EXITED: 100, Fact.REAPED: 20}
@@ -63,6 +65,9 @@ class Recording:
         }
         self._signs: dict[str, list[int]] = {}
         """Host -> when there was a sign of life of it."""
+        self.relayed: dict[int, tuple[int, ...]] = {}
+        """By position of a relay's frame: slots that it vouched for."""
+        self._rosters = Rosters(incident.start_state())
         for position, record in enumerate(incident.records):
             self._index(position, record)
         self.paces = paces(self.records)
@@ -98,6 +103,7 @@ class Recording:
         origin = record.entry.origin
         actor = origin.actor
         now_ms = record.now_ms
+        relayed = self._rosters.heard(record)
         if record.accepted and not record.duplicate_of and not actor.startswith("node:"):
             self.decided[actor, origin.incarnation, origin.seq] = position
         for decision in record.decisions:
@@ -106,6 +112,10 @@ class Recording:
         if isinstance(event, HeartbeatsSeen):
             self.has_frames = True
             for slot in event.slots:
+                self._sign(self._slots.get(slot, ""), now_ms)
+        elif relay_of_actor(actor):
+            self.relayed[position] = relayed
+            for slot in relayed:
                 self._sign(self._slots.get(slot, ""), now_ms)
         elif isinstance(event, HostRegistered):
             self._sign(event.host, now_ms)

@@ -27,6 +27,7 @@ from coord.model.events import (
     TaskReaped,
     TaskStarted,
 )
+from coord.model.roster import RosterChanged, RosterHeard
 
 from .incident import Incident
 from .schedule import AnyChange, Delay, Drop, Duplicate, Flip, Reorder, Schedule
@@ -195,6 +196,10 @@ class _Rebuild:
     def _event(self, event: AnyEvent) -> AnyEvent:
         if isinstance(event, HeartbeatsSeen):
             return self._beats(event)
+        if isinstance(event, RosterChanged):
+            return self._roster(event)
+        if isinstance(event, RosterHeard):
+            return self._relayed(event)
         host, incarnation = getattr(event, "host", ""), getattr(event, "incarnation", 0)
         if host and incarnation:
             return replace(event, incarnation=self._incarnation(host, incarnation))
@@ -211,6 +216,36 @@ class _Rebuild:
             event,
             slots=tuple(slot for slot, _ in beats),
             incarnations=tuple(incarnation for _, incarnation in beats),
+        )
+
+    def _roster(self, event: RosterChanged) -> RosterChanged:
+        columns = zip(
+            event.joined_slots, event.joined_incarnations, event.joined_phases, strict=False
+        )
+        joined = sorted(
+            (
+                self._slots[slot],
+                self._incarnation(self._hosts_of_slots.get(slot, ""), incarnation),
+                phase,
+            )
+            for slot, incarnation, phase in columns
+            if slot in self._slots
+        )
+        return replace(
+            event,
+            joined_slots=tuple(slot for slot, _, _ in joined),
+            joined_incarnations=tuple(incarnation for _, incarnation, _ in joined),
+            joined_phases=tuple(phase for _, _, phase in joined),
+            left_slots=tuple(sorted(self._slots[s] for s in event.left_slots if s in self._slots)),
+        )
+
+    def _relayed(self, event: RosterHeard) -> RosterHeard:
+        columns = zip(event.except_slots, event.except_ages, strict=False)
+        excepted = sorted((self._slots[slot], age) for slot, age in columns if slot in self._slots)
+        return replace(
+            event,
+            except_slots=tuple(slot for slot, _ in excepted),
+            except_ages=tuple(age for _, age in excepted),
         )
 
     def _incarnation(self, host: str, before: int) -> int:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import msgspec
 from msgspec.structs import replace
 
+from coord.core.state import State
 from coord.model.decisions import HostJoined, HostLost
 from coord.model.entry import Recorded
 from coord.model.events import (
@@ -34,6 +35,7 @@ from coord.model.settings import Settings
 from .alignment import identity
 from .findings import Finding, inverted_pairs
 from .incident import Incident
+from .relayed import Rosters
 from .schedule import (
     AgentCrash,
     AnyChange,
@@ -201,6 +203,7 @@ class _Script:
         self._boots: dict[str, str] = {}
         self._offers: dict[str, HostOffer] = {}
         self._slots: dict[int, str] = {}
+        self._rosters = Rosters(State())
         self._heard_ms: dict[str, int] = {}
         self._away: dict[str, None] = {}
         self._settings = Settings()
@@ -323,8 +326,9 @@ class _Script:
 
     def _hear(self, record: Recorded, at_ms: int) -> None:
         event = record.entry.event
-        if isinstance(event, HeartbeatsSeen):
-            for slot in event.slots:
+        relayed = self._rosters.heard(record)
+        if relayed or isinstance(event, HeartbeatsSeen):
+            for slot in event.slots if isinstance(event, HeartbeatsSeen) else relayed:
                 if slot in self._slots:
                     self._heard_ms[self._slots[slot]] = at_ms
         elif record.entry.origin.actor.startswith("host:"):

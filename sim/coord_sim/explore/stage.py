@@ -110,6 +110,9 @@ class Stage:
         learn = _LEARN.get(type(event))
         if learn is not None:
             learn(self, position, record, event)
+        elif position in self.recording.relayed:
+            for slot in self.recording.relayed[position]:
+                self.beats[self.state.slots[slot]] = record.now_ms
         elif record.entry.origin.actor.startswith("host:"):
             self._learn_report(position, record, event)
 

@@ -21,7 +21,7 @@ from .marks import Marks, derived, mark_of
 
 WATCHED = (
     "hosts", "jobs", "gangs", "tasks", "checkpoints", "queues", "quarantines", "silences",
-    "maintenances", "weights",
+    "maintenances", "weights", "rosters",
 )  # fmt: skip
 
 SOUND_LIMIT = 200_000
@@ -57,6 +57,9 @@ _READS: dict[str, tuple[str, ...]] = {
     "_spares": ("any",),
     "_weights": ("any",),
     "_together": ("any",),
+    "_standbys": ("any",),
+    "_rosters": ("rosters", "host"),
+    "_last_seen": ("any",),
 }
 """Check -> what of the rows it reads. Names of checks, for sentences may be put better. "any":
 looked at whatever changes in a row that is watched."""
@@ -170,5 +173,6 @@ _ASPECTS: dict[str, tuple[tuple[str, Callable[[Any], Any]], ...]] = {
         ("task place", attrgetter("host", "devices", "cpu_millis", "memory_mib", "generation")),
         ("task status", attrgetter("status")),
     ),
+    "rosters": (_ANY, ("rosters", _whole)),
     "checkpoints": (_ANY, ("checkpoints", attrgetter("committed", "shards", "step", "gang")),),
 }  # fmt: skip
