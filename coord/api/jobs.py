@@ -11,7 +11,7 @@ from coord.api.errors import ApiError
 from coord.api.exchange import actor_of, answer, body_of, fresh, submit
 from coord.api.keys import NODE
 from coord.api.views import job_view, positions, warnings_of
-from coord.core.placement import explain_job
+from coord.core.queueing.why import why_job as explained
 from coord.core.state import State
 from coord.model.entities import Job
 from coord.model.events import JobCancelRequested, JobResizeRequested, JobSubmitted
@@ -69,7 +69,7 @@ def _one_job(state: State, job: Job) -> dict[str, Any]:
 async def why_job(request: web.Request) -> web.Response:
     await fresh(request)
     state = request.app[NODE].state
-    return answer(request, msgspec.structs.asdict(explain_job(state, job_of(request))))
+    return answer(request, msgspec.structs.asdict(explained(state, job_of(request))))
 
 
 @routes.post("/v1/jobs/{name}/cancel")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from coord.cli.output import Column
-from coord.cli.wording import count_text
-from coord.model.why import GangWhy, JobWhy, Sieve, Standing
+from coord.cli.wording import clock_text, count_text
+from coord.model.why import GangWhy, JobWhy, QueueWhy, Sieve, Standing
 
 SIEVE_COLUMNS = (
     Column("ASKED"),
@@ -60,7 +60,57 @@ def gang_why_lines(gang: GangWhy) -> list[str]:
     if gang.domains:
         told = ", ".join(f"{name} {fit}" for name, fit in gang.domains.items())
         lines.append(f"  replicas that fit by domain: {told}")
+    if gang.queue is not None:
+        lines += [f"  {line}" for line in queue_why_lines(gang.queue)]
     return lines
+
+
+def queue_why_lines(why: QueueWhy) -> list[str]:
+    """What holds it up besides room on hosts, as it is now; the turn always."""
+    lines = []
+    if why.over:
+        lines.append(_over(why))
+    elif why.closed:
+        lines.append(f"{_queue(why)} may use no more {', '.join(why.closed)}")
+    for one in why.leaving:
+        left = count_text(one.tasks, "task")
+        notice = (
+            f"notice ends in {clock_text(one.within_ms)}" if one.within_ms else "notice is over"
+        )
+        lines.append(f"waits for {one.gang} to leave its place: {left} left, {notice}")
+    if why.first:
+        lines.append(f"there is room, but it is kept for {why.first}, which comes first")
+    if why.kept:
+        names = [f"{name} x{count}" for name, count in why.kept.items()]
+        more = f" and {len(names) - HOSTS_TOLD} more" if len(names) > HOSTS_TOLD else ""
+        lines.append(f"room is kept for it on {', '.join(names[:HOSTS_TOLD])}{more}")
+    if why.whole:
+        lines.append(
+            f"waits for all {why.whole} replicas for {clock_text(why.whole_for_ms)} more, "
+            "then starts with fewer"
+        )
+    names = list(why.before)
+    more = f" and {why.turn - 1 - len(names)} more" if why.turn - 1 > len(names) else ""
+    before = f", after {', '.join(names)}{more}" if names else ""
+    lines.append(f"turn {why.turn}{before}")
+    return lines
+
+
+def _over(why: QueueWhy) -> str:
+    if why.closed:
+        return f"{_queue(why)} may use no more {', '.join(why.closed)}"
+    left = "whatever is free" if why.left < 0 else _thousandths(why.left)
+    told = f"{_queue(why)} may use {left} more devices, {_thousandths(why.needs)} are needed: it "
+    told += f"uses {_thousandths(why.used)} of its quota of {why.quota}"
+    if why.may_borrow >= 0:
+        told += f" and may borrow {why.may_borrow}"
+    if why.kept_back:
+        told += f"; other queues keep {_thousandths(why.kept_back)} to themselves"
+    return told
+
+
+def _queue(why: QueueWhy) -> str:
+    return f"queue {why.queue}" if why.queue else "the queue without a name"
 
 
 def sieve_row(sieve: Sieve) -> tuple[str, ...]:

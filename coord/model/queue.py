@@ -20,7 +20,10 @@ class QueueSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
     `quotas` says of how many devices of one type that may be at most, by type; a type without an
     entry is not told apart. Beyond the quota the queue borrows what is free, up to
     `borrowing_limit` devices (-1: as many as there are), for the whole and for each type with a
-    quota. Others may borrow `lendable_permille` of what it does not use of its own. What is lent
+    quota. With -1 it therefore uses as many of each type as are free; what it has of a type beyond
+    its quota of that is borrowed all the same: it takes no precedence for it and stops nobody for
+    it. Only what a queue uses beyond its quota for the whole is taken back from it. Others may
+    borrow `lendable_permille` of what it does not use of its own. What is lent
     goes to the queues in the proportion of their weights.
     """
 

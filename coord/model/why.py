@@ -33,6 +33,51 @@ class Standing(msgspec.Struct, frozen=True, omit_defaults=True):
     """Free there: thousandths of devices, thousandths of CPUs, mebibytes."""
 
 
+class Leaving(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A gang that is stopped for another one."""
+
+    gang: str
+    tasks: int
+    """That are still there."""
+    within_ms: int = 0
+    """Until its notice is over, by log time; then its processes are killed."""
+
+
+class QueueWhy(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a waiting gang's queue has to do with it, as things are now. Devices in thousandths."""
+
+    queue: str
+    needs: int = 0
+    """For the least that it starts with now."""
+    used: int = 0
+    """By all of the queue."""
+    quota: int = 0
+    may_borrow: int = -1
+    """-1: whatever is free."""
+    left: int = -1
+    """What the queue may still use; -1: whatever is free."""
+    kept_back: int = 0
+    """What other queues neither use nor lend."""
+    over: bool = False
+    """It must wait for its queue, whatever is free."""
+    closed: tuple[str, ...] = ()
+    """Device types of which the queue may not use so much more."""
+    before: tuple[str, ...] = ()
+    """Gangs whose turn is before its own, the next ones first."""
+    turn: int = 0
+    """How many these are, and itself."""
+    first: str = ""
+    """The gang for which room is kept from it: it would start otherwise."""
+    kept: dict[str, int] = {}
+    """Where room is kept for it from those behind it: replicas by host."""
+    leaving: tuple[Leaving, ...] = ()
+    """Who is being stopped for it."""
+    whole: int = 0
+    """Replicas that it waits for, though it would start with fewer later; 0: it does not."""
+    whole_for_ms: int = 0
+    """How much longer, by log time."""
+
+
 class GangWhy(msgspec.Struct, frozen=True, omit_defaults=True):
     """One gang's part of the answer."""
 
@@ -56,6 +101,8 @@ class GangWhy(msgspec.Struct, frozen=True, omit_defaults=True):
     """The hosts it has or would get, the worst of them first, as they stood before."""
     best_other: Standing | None = None
     """The best of those it did not get."""
+    queue: QueueWhy | None = None
+    """While it waits, by rules that know queues."""
 
 
 class JobWhy(msgspec.Struct, frozen=True, omit_defaults=True):

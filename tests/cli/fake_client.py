@@ -28,7 +28,7 @@ from coord.client.views import (
     TopologyView,
 )
 from coord.core.machine import apply
-from coord.core.placement import explain_job
+from coord.core.queueing.why import why_job
 from coord.core.state import State, new_state
 from coord.model.cost import IncidentTotal
 from coord.model.entry import Entry, Origin, Recorded
@@ -174,7 +174,7 @@ class FakeClient:
         job = self.state.jobs.get(name)
         if job is None:
             raise NotFound(f"there is no job {name!r}; see `coordctl job list`")
-        return explain_job(self.state, job)
+        return why_job(self.state, job)
 
     async def job(self, name: str) -> JobView:
         job = self.state.jobs.get(name)

@@ -1,7 +1,8 @@
 """Who must give way, so that a gang may start: as few as possible, and of these the cheapest.
 
 A gang of a queue that may preempt can stop two kinds of others. Within its queue's quota it takes
-back what other queues have borrowed, as long as they use more than their quotas; only if that is
+back what other queues have borrowed, as long as they use more than their quotas, and of a device
+type no more than its quota of that; only if that is
 not enough, and always beyond the quota, it stops jobs of its own queue with a lower priority. Never
 those that are not preemptible, nor those that are stopping anyway: what is being freed is counted
 before anybody is stopped. Nobody is stopped for a gang that then still has no place.
@@ -255,7 +256,8 @@ class _Search:
             self._placings -= 1
         freed = self._freed_soon + self._charges(victims, self._queue)
         free = self._free + sum(victim.charge for victim in victims)
-        grant = self._shares.grant(self._gang, self._smallest, free, freed)
+        claiming = any(victim.queue != self._queue for victim in victims)
+        grant = self._shares.grant(self._gang, self._smallest, free, freed, claiming=claiming)
         if grant.replicas < self._smallest:
             return None
         rooms = self._soon.copy()

@@ -35,6 +35,8 @@ class Grant(msgspec.Struct, frozen=True):
     """Device types of which its queue may not use so much more."""
     detail: str = ""
     """Why it must wait."""
+    left: int = NO_LIMIT
+    """Thousandths of devices that its queue may use besides what it uses."""
 
 
 class Shares:
@@ -97,18 +99,34 @@ class Shares:
         return kept
 
     def is_entitled(self, gang: Gang, replicas: int, freed: int = 0) -> bool:
-        """So many replicas are within its queue's quota, once `freed` of it has been given back."""
+        """So many replicas are within its queue's quota, and within that of a type that they may
+        have, once `freed` of it has been given back."""
         job = self._state.jobs[gang.job]
         queue = job.spec.queue
         each = each_of(self._role(gang).resources)
         used = self.use.get(queue, 0) - charge_of(gang, job) - freed
-        return used + replicas * each <= self.spec(queue).quota * DEVICE
+        if used + replicas * each > self.spec(queue).quota * DEVICE:
+            return False
+        return self.has_type_left(gang, replicas, freed)
 
-    def grant(self, gang: Gang, smallest: int, free: int, freed: int = 0) -> Grant:
+    def has_type_left(self, gang: Gang, replicas: int, freed: int = 0) -> bool:
+        """Of some type that the gang may have, its queue's quota has room for so many replicas. Of
+        a gang that names no types that is not asked."""
+        spec = self.spec(self._state.jobs[gang.job].spec.queue)
+        need = self._role(gang).resources
+        each = each_of(need)
+        if not spec.quotas or not each or not need.device_types:
+            return True
+        closed, _ = self._closed(spec, gang, replicas, each, freed, claiming=True)
+        return any(name not in closed for name in need.device_types)
+
+    def grant(
+        self, gang: Gang, smallest: int, free: int, freed: int = 0, *, claiming: bool = False
+    ) -> Grant:
         """How many of the gang's replicas its queue may have, at most `gang.desired`.
 
         `free` is what of the fleet nobody has. `freed` is what the queue will have given back by
-        then.
+        then. `claiming`: others are stopped for it, so that no type may be borrowed.
         """
         job = self._state.jobs[gang.job]
         role = self._role(gang)
@@ -121,12 +139,14 @@ class Shares:
         left = self._left(spec, used, free + own, smallest * each)
         replicas = min(gang.desired, max(left // each, gang.claim))
         if replicas < smallest:
-            return Grant(0, detail=self._why_not(spec, used + freed, smallest * each, left))
+            detail = self._why_not(spec, used + freed, smallest * each, left)
+            return Grant(0, detail=detail, left=max(left, 0))
         closed: tuple[str, ...] = ()
         if spec.quotas:
-            closed, most = self._closed(spec, gang, smallest, each, freed)
+            closed, most = self._closed(spec, gang, smallest, each, freed, claiming=claiming)
             replicas = min(replicas, most)
-        return Grant(replicas, min(role.spares, max(left // each - replicas, 0)), closed)
+        spares = min(role.spares, max(left // each - replicas, 0))
+        return Grant(replicas, spares, closed, left=left)
 
     def _left(self, spec: QueueSpec, used: int, free: int, need: int) -> int:
         """How much the queue may use besides what it uses."""
@@ -140,20 +160,23 @@ class Shares:
         return max(entitled, left)
 
     def _closed(
-        self, spec: QueueSpec, gang: Gang, smallest: int, each: int, freed: int
+        self, spec: QueueSpec, gang: Gang, smallest: int, each: int, freed: int, *, claiming: bool
     ) -> tuple[tuple[str, ...], int]:
-        """(types the gang must stay away from, replicas for which every other one has room)."""
+        """(types the gang must stay away from, replicas for which every other one has room). A
+        queue that may borrow any number may borrow any number of each type; by stopping others
+        it claims no more of a type than its quota of that."""
         closed: tuple[str, ...] = ()
         most = gang.desired
-        if spec.borrowing_limit < 0:
+        if spec.borrowing_limit < 0 and not claiming:
             return closed, most
+        beyond = 0 if claiming else spec.borrowing_limit
         mine: dict[str, int] = {}
         for name in hosts_claimed(self._state, gang):
             found = _type_of(self._state, name)
             mine[found] = mine.get(found, 0) + each
         for name, quota in sorted(spec.quotas.items()):
             used = self.typed.get((spec.name, name), 0) - mine.get(name, 0) - freed
-            left = ((quota + spec.borrowing_limit) * DEVICE - used) // each
+            left = ((quota + beyond) * DEVICE - used) // each
             if left < smallest:
                 closed = (*closed, name)
             else:

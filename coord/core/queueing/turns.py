@@ -1,7 +1,8 @@
 """Whose turn it is: the order in which waiting gangs are looked at.
 
 1. Whoever was interrupted, or has others stopping for it: what is kept for it lies idle meanwhile.
-2. Gangs whose queue has them within its quota, before those that would borrow.
+2. Gangs whose queue has them within its quota, and within that of a device type that they name,
+   before those that would borrow.
 3. Queues of higher priority; among equals, the one that uses the least of its quota, or has
    borrowed the least for its weight.
 4. Within a queue: jobs of higher priority; among equals, the owner who uses the least of the queue;
@@ -99,7 +100,9 @@ class Turns:
         smallest = min(role.smallest if head.index < 0 else 1, head.desired)
         each = each_of(role.resources)
         used, quota = shares.use.get(queue, 0), spec.quota * DEVICE
-        entitled = not each or used + smallest * each <= quota
+        entitled = not each or (
+            used + smallest * each <= quota and shares.has_type_left(head, smallest)
+        )
         if head.reserving:
             share = KEEPS_ITS_TURN
         elif not each:
