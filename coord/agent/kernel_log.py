@@ -12,7 +12,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -30,6 +30,9 @@ TEXT_LIMIT = 400
 LINE_LIMIT = 8_192
 KMSG = "/dev/kmsg"
 JOURNAL = "journal"
+NVIDIA_DEVICES = Path("/proc/driver/nvidia/gpus")
+OF_DEVICES = ("xid", "off_bus")
+"""Kinds of faults whose device is an accelerator. A fault of a switch (SXid) may concern any."""
 
 log = structlog.get_logger()
 
@@ -180,8 +183,11 @@ async def watch(
     source: KernelLog,
     host: str,
     tell: Callable[[Callable[[int], DeviceFaultSeen]], None],
+    numbers: Mapping[str, int] | None = None,
 ) -> None:
-    """Report every fault. Where the log cannot be read, say so once and go without."""
+    """Report every fault. Where the log cannot be read, say so once and go without. `numbers`: of
+    devices by PCI address; None: as the driver has them."""
+    known = device_numbers() if numbers is None else numbers
     told: dict[tuple[str, int, str], float] = {}
     loop = asyncio.get_running_loop()
     try:
@@ -194,12 +200,31 @@ async def watch(
                 continue
             told[key] = loop.time()
             log.warning("device fault", kind=fault.kind, code=fault.code, device=fault.device)
-            tell(_seen(host, fault, line.at_ms))
+            number = known.get(_address(fault.device), -1) if fault.kind in OF_DEVICES else -1
+            tell(_seen(host, fault, line.at_ms, (number,) if number >= 0 else ()))
     except OSError as error:
         log.warning("kernel log cannot be read; faults of devices go unseen", error=str(error))
 
 
-def _seen(host: str, fault: KernelFault, at_ms: int) -> Callable[[int], DeviceFaultSeen]:
+def _seen(
+    host: str, fault: KernelFault, at_ms: int, numbers: tuple[int, ...]
+) -> Callable[[int], DeviceFaultSeen]:
     return lambda incarnation: DeviceFaultSeen(
-        host, incarnation, fault.kind, fault.code, fault.device, fault.text, at_ms
+        host, incarnation, fault.kind, fault.code, fault.device, fault.text, at_ms, numbers
     )
+
+
+def device_numbers(folder: Path = NVIDIA_DEVICES) -> dict[str, int]:
+    """PCI address -> number of each device that the driver has, in the order of their addresses, as
+    `nvidia-smi` numbers them. Empty where there is no such driver."""
+    try:
+        names = sorted(_address(path.name) for path in folder.iterdir())
+    except OSError:
+        return {}
+    return {name: number for number, name in enumerate(names)}
+
+
+def _address(device: str) -> str:
+    """`0000:3B:00.0` and `00000000:3b:00` are one device."""
+    domain, _, rest = device.lower().partition(":")
+    return f"{domain.lstrip('0') or '0'}:{rest.partition('.')[0]}"

@@ -389,7 +389,8 @@ class WeightsLoaded(Event, frozen=True):
 
 class DeviceFaultSeen(Event, frozen=True):
     """The host's kernel log told of a fault. `kind` and `code` are those of `faults.fault_of`;
-    `device` is as the kernel names it. `at_ms`: when, by the host's clock; 0: not known."""
+    `device` is as the kernel names it, `numbers` as tasks are given it; empty: the agent cannot
+    tell. `at_ms`: when, by the host's clock; 0: not known."""
 
     host: str
     incarnation: int
@@ -398,6 +399,7 @@ class DeviceFaultSeen(Event, frozen=True):
     device: str = ""
     text: str = ""
     at_ms: int = 0
+    numbers: tuple[int, ...] = ()
 
 
 class CollectiveTimedOut(Event, frozen=True):

@@ -16,6 +16,12 @@ class SeenFault(msgspec.Struct, frozen=True, omit_defaults=True):
     at_ms: int
     index: int
     text: str = ""
+    numbers: tuple[int, ...] = ()
+    """Of the device, as tasks are given it; empty: not known, it may be any."""
+
+    def may_concern(self, devices: tuple[int, ...]) -> bool:
+        """Whether it may be a fault of one of these devices."""
+        return not self.numbers or any(number in self.numbers for number in devices)
 
 
 class SeenHealth(msgspec.Struct, frozen=True, omit_defaults=True):

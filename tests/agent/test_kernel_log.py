@@ -14,6 +14,7 @@ from coord.agent.kernel_log import (
     FollowedFile,
     KernelFault,
     KernelLine,
+    device_numbers,
     fault_in,
     kernel_log,
     ring_line,
@@ -166,3 +167,21 @@ def test_where_to_look_is_a_word_or_a_file(tmp_path: Path) -> None:
     assert type(kernel_log("journal")).__name__ == "Journal"
     assert type(kernel_log("kmsg")).__name__ == "KernelRing"
     assert isinstance(fault_in("NVRM: Xid (PCI:0000:9b:00): 1"), KernelFault)
+
+
+def test_a_fault_is_told_with_the_number_of_its_device(tmp_path: Path) -> None:
+    """The driver lists them by PCI address; the kernel writes it with and without its function. A
+    device that is not listed, and a switch, have no number."""
+    for name in ("0000:3b:00.0", "0000:0a:00.0", "0000:AF:00.0"):
+        (tmp_path / name).mkdir()
+    numbers = device_numbers(tmp_path)
+    lines = [
+        "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.",
+        "NVRM: Xid (PCI:00000000:af:00.0): 48, pid=1, DBE",
+        "NVRM: Xid (PCI:0000:0b:00): 79, GPU has fallen off the bus.",
+        "nvidia-nvswitch0: SXid (PCI:0000:0a:00.0): 20034, Fatal, Link 30",
+    ]
+    told: list[DeviceFaultSeen] = []
+    asyncio.run(watch(Recited(lines), "h1", lambda event: told.append(event(1)), numbers))
+    assert [one.numbers for one in told] == [(1,), (2,), (), ()]
+    assert device_numbers(tmp_path / "none") == {}

@@ -19,7 +19,7 @@
     drain h1 within_ms=60000              moves at checkpoints, the last by then
     quarantine h1 reason=x, release h1 [repaired], approve h1 [version=9], decline h1 [version=9]
     health h1 outcome=passed occasion=on_request
-    fault h1 kind=xid code=79, timed-out TASK missing=1,3 (by me: `by=me`)
+    fault h1 kind=xid code=79 numbers=0,1, timed-out TASK missing=1,3 (by me: `by=me`)
     maintenance rack z1/p1/r1 limit=2 within_ms=60000 [safe], cancel-maintenance 1
     set-queue q quota=8 quotas.h100=4 borrowing_limit=2 may_preempt=true, remove-queue q
     submit d: t x4 devices=1 | queue=q priority=2 owner=ann preemptible=false
@@ -306,6 +306,12 @@ def _report(event_type: type[Any], state: State, key: str, given: dict[str, Any]
     return _convert(given, event_type)
 
 
+def _fault(state: State, plain: list[str], options: dict[str, Any]) -> list[AnyEvent]:
+    numbers = tuple(int(one) for one in filter(None, options.pop("numbers", "").split(",")))
+    (event,) = _about_host(events.DeviceFaultSeen, kind="xid")(state, plain, options)
+    return [msgspec.structs.replace(event, numbers=numbers)]
+
+
 def _about_host(event_type: type[Any], **defaults: str) -> Any:
     def read(state: State, plain: list[str], options: dict[str, Any]) -> list[AnyEvent]:
         given = {"host": plain[0], **defaults, **options}
@@ -397,7 +403,7 @@ VERBS: dict[str, Any] = {
     "maintenance": _maintenance,
     "cancel-maintenance": lambda _, plain, __: [events.MaintenanceCancelled(int(plain[0]), "me")],
     "remove": _about_host(events.HostRemovalRequested),
-    "fault": _about_host(events.DeviceFaultSeen, kind="xid"),
+    "fault": _fault,
     "timed-out": _timed_out,
     "health": _about_host(events.HealthChecked, check="gpu", occasion="periodic"),
     "set-queue": _queue,

@@ -112,7 +112,7 @@ def _beside_faults(step: Step, task: Task, found: Finding) -> Finding:
     """An exit soon after a fault of a device on its host."""
     if not task.devices or found.weight == SILENT:
         return found
-    seen = _recent_fault(step, task.host)
+    seen = _recent_fault(step, task)
     if seen is None:
         return found
     fault = fault_of(seen.kind, seen.code, seen.text)
@@ -126,9 +126,10 @@ def _beside_faults(step: Step, task: Task, found: Finding) -> Finding:
     return found
 
 
-def _recent_fault(step: Step, host: str) -> SeenFault | None:
-    """The one that explains most: of the machine before of the program, then the newest."""
-    known = step.state.evidence.get(host)
+def _recent_fault(step: Step, task: Task) -> SeenFault | None:
+    """The one that explains most: of the machine before of the program, then the newest. A fault of
+    a device that is another task's explains nothing."""
+    known = step.state.evidence.get(task.host)
     if known is None:
         return None
     since_ms = step.now_ms - step.state.meta.settings.policy.evidence.fault_window_ms
@@ -136,6 +137,8 @@ def _recent_fault(step: Step, host: str) -> SeenFault | None:
     for seen in reversed(known.faults):
         if seen.at_ms < since_ms:
             break
+        if not seen.may_concern(task.devices):
+            continue
         fault = fault_of(seen.kind, seen.code, seen.text)
         if fault.blames_host:
             return seen
@@ -228,6 +231,8 @@ def explain_by_fault(step: Step, host: str, seen: SeenFault, fault: Fault) -> No
         incident = state.incidents[str(gang.incident)]
         if step.now_ms - incident.opened_ms > window_ms or not _uses_devices(step, gang):
             continue
+        if _is_of_others(state, gang, host, seen):
+            continue
         on_root = gang.burst.host == host
         took_part = host in gang.hosts and gang.phase in (GangPhase.STOPPING, GangPhase.WAITING)
         detail = f"{incident.detail}; {_named(seen, fault)}" if on_root else _named(seen, fault)
@@ -241,6 +246,17 @@ def explain_by_fault(step: Step, host: str, seen: SeenFault, fault: Fault) -> No
             cause = FailureCause.USER
             found = Finding(cause, gang.burst.subject, detail, gang.burst.weight)
             _take_over(step, gang, found, step.cause)
+
+
+def _is_of_others(state: State, gang: Gang, host: str, seen: SeenFault) -> bool:
+    """The device is known, and none that the gang's root, or any task of its generation there, has.
+    Of tasks that are gone nothing is known any more."""
+    root = state.tasks.get(gang.burst.subject)
+    if root is not None and root.host == host:
+        return not seen.may_concern(root.devices)
+    there = [state.tasks[key] for key in state.hosts[host].tasks]
+    mine = [task for task in there if task.gang == gang.key and task.generation == gang.generation]
+    return bool(mine) and not any(seen.may_concern(task.devices) for task in mine)
 
 
 def _uses_devices(step: Step, gang: Gang) -> bool:

@@ -50,7 +50,7 @@ def _rejected(step: Step, name: str, incarnation: int) -> Rejection | None:
 
 @on(DeviceFaultSeen)
 def _fault_seen(step: Step, event: DeviceFaultSeen) -> Rejection | None:
-    if not event.kind or event.code < 0 or event.at_ms < 0:
+    if min(event.code, event.at_ms, *event.numbers, 0) < 0 or not event.kind:
         return Rejection.INVALID
     rejected = _rejected(step, event.host, event.incarnation)
     if rejected:
@@ -64,6 +64,7 @@ def _fault_seen(step: Step, event: DeviceFaultSeen) -> Rejection | None:
         step.now_ms,
         step.entry.index,
         event.text[:TEXT_LIMIT],
+        event.numbers,
     )
     state.evidence.put(event.host, replace(known, faults=(*known.faults, seen)[-FAULTS_KEPT:]))
     fault = fault_of(event.kind, event.code, event.text)
