@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from click.testing import CliRunner
 
 from tests.bench.etcd import install, ours, theirs
-from tests.bench.etcd.__main__ import measure
+from tests.bench.etcd.__main__ import bench, measure
 from tests.bench.etcd.frames import BINARY, PING, Frames, NotUpgraded, masked
 from tests.bench.etcd.sizes import Sizes
 from tests.bench.etcd.works import Goal, Work, row, works
@@ -112,3 +115,13 @@ def test_an_answer_that_is_no_upgrade_is_an_error() -> None:
     """A server that refuses must not look like one that is silent."""
     with pytest.raises(NotUpgraded, match="404"):
         list(Frames().feed(b"HTTP/1.1 404 Not Found\r\n\r\n"))
+
+
+def test_without_the_load_generator_it_says_so_and_fails(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What is missing is named, and the exit code is not that of a comparison that was made."""
+    monkeypatch.setattr(install, "SOURCES", tmp_path / "nothing")
+    done = CliRunner().invoke(bench, ["--quick"])
+    assert done.exit_code == 1
+    assert f"{tmp_path / 'nothing'} has no src/etcdload" in done.output
