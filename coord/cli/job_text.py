@@ -144,11 +144,12 @@ def weights_text(weights: Weights | None) -> str:
 def role_text(role: RoleSpec, wanted: int, recovery: RoleRecovery) -> str:
     """`4 replicas (2 to 8), gang, 1 spare, each 1 device: python train.py`"""
     bounds = f" ({role.smallest} to {role.largest})" if role.smallest != role.largest else ""
+    hot = f" ({recovery.hot_spares} hot)" if recovery.hot_spares else ""
     traits = [
         "gang" if role.gang else "independent",
         *(["exclusive"] if role.exclusive else []),
         *(["service"] if role.service else []),
-        *([count_text(role.spares, "spare")] if role.spares else []),
+        *([count_text(role.spares, "spare") + hot] if role.spares else []),
         *([f"restarts with its {recovery.scope}"] if recovery.scope != "own" else []),
         *([] if recovery.required else ["not required"]),
     ]

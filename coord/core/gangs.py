@@ -167,7 +167,7 @@ def give_way(step: Step, key: str, by: str, grace_ms: int, why: str) -> None:
     """The gang must leave its place to another one. It restarts once there is room again."""
     gang = step.state.gangs[key]
     # Its queue is not charged with it any more: its place is charged to who gets it.
-    gang = standbys.end_with_it(step, gang)
+    gang = standbys.end_with_it(step, gang, by, why)
     step.state.put_gang(replace(gang, yields_to=by, claim=0, holds=()))
     cause, detail = FailureCause.PREEMPTION, f"gives way to {by}"
     fail_gang(step, key, cause, by, detail, step.now_ms, why, grace_ms=grace_ms)

@@ -29,7 +29,7 @@ from msgspec.structs import replace
 
 from coord.core import failures
 from coord.core.causes.readings import Sign, sign_of
-from coord.core.recovery.scope import recovery_in
+from coord.core.recovery.scope import recovery_in, role_in
 from coord.core.state import State
 from coord.core.step import Step
 from coord.model.decisions import CauseRevised
@@ -93,6 +93,8 @@ def _weighed(event: TaskExited, found: Finding) -> Finding:
         return found
     if sign == Sign.CONSEQUENCE:
         return replace(found, cause=FailureCause.UNKNOWN, weight=CONSEQUENCE)
+    if sign == Sign.DOUBTFUL:
+        return replace(found, cause=FailureCause.UNKNOWN)
     if sign == Sign.ENDED:
         return replace(found, cause=FailureCause.INFRASTRUCTURE)
     if event.signal == _ABORT:
@@ -104,7 +106,7 @@ def _weight_of_ended(event: TaskExited, sign: Sign) -> int:
     """Of a task that was being ended when it exited."""
     if sign == Sign.CONSEQUENCE:
         return CONSEQUENCE
-    told = sign == Sign.PROGRAM and event.error and event.failed_at_ms
+    told = sign in (Sign.PROGRAM, Sign.DOUBTFUL) and event.error and event.failed_at_ms
     return TOLD if told else SILENT
 
 
@@ -318,6 +320,8 @@ def where(state: State, gang: Gang, subject: str) -> tuple[str, int]:
         task = state.tasks.get(subject)
         if task is not None:
             return task.host, task.index
+        if gang.index < 0 and index >= role_in(state, gang).largest:
+            return "", -1  # A standby that took a rank, and is gone.
         return (gang.hosts[at] if at < len(gang.hosts) else ""), index
     return (subject, -1) if subject in state.hosts else ("", -1)
 

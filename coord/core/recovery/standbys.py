@@ -198,13 +198,13 @@ def let_go_all(step: Step, gang: Gang, reason: str, why: str, grace_ms: int = -1
     return gang
 
 
-def end_with_it(step: Step, gang: Gang) -> Gang:
+def end_with_it(step: Step, gang: Gang, by: str, why: str) -> Gang:
     """The gang gives way to another one: its standbys are stopped and waited for as tasks of this
     generation are, for whoever gets its places gets theirs, too."""
     state = step.state
     for key in gang.standbys:
         task = state.tasks[key]
-        gang = _unlisted(step, gang, task, f"gives way to {gang.yields_to}", step.cause)
+        gang = _unlisted(step, gang, task, f"gives way to {by}", why)
         state.tasks.put(key, replace(task, standby=False, generation=gang.generation))
         gang = replace(gang, live=(*gang.live, key))
     return gang
