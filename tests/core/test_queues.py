@@ -9,6 +9,7 @@ from random import Random
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from coord.model.entry import Recorded
 from coord.model.events import AnyEvent
@@ -219,6 +220,23 @@ def test_a_recorded_morning_breaks_nothing() -> None:
     assert lived.broken == []
     assert lived.finished == len(few)
     assert lived.most_waiting > 50
+    assert lived.preempted > 0
+
+
+def test_recorded_gangs_of_language_models_break_nothing() -> None:
+    """Those of Kalos that came first, on a cluster an eighth as large: wide ones wait for hosts
+    that are kept for them, others are stopped, and all of them end."""
+    if not recorded.RECORDED.exists():
+        pytest.skip(f"{recorded.RECORDED} is absent: the recorded gangs are not checked")
+    queues, arrivals, changes = recorded.kalos(6)
+    eighth = [replace(one, quota=max(one.quota // 8, 1)) for one in queues]
+    later = [(at_ms, replace(one, quota=max(one.quota // 8, 1))) for at_ms, one in changes]
+    few = [one for one in arrivals if one.devices <= 256][:100]
+    replay = Replay(recorded.KALOS_HOSTS // 8, recorded.EACH, eighth, 2, check_one_in=50)
+    lived = replay.live(few, later)
+    assert lived.broken == []
+    assert lived.finished == len(few)
+    assert lived.most_waiting > 10
     assert lived.preempted > 0
 
 
