@@ -50,6 +50,7 @@ def classify_exit(event: TaskExited, preempted: bool) -> Verdict:
     | -------------------------------------------------------- | -------------- |
     | words of a machine that failed (uncorrectable memory)    | infrastructure |
     | words of somebody else's end (time-out, closed by peer)  | unknown        |
+    | an unknown error of CUDA, a file that cannot be read     | unknown        |
     | words of SIGTERM that nobody here sent                   | infrastructure |
     | within a minute of a fault of a device on its host       | infrastructure |
     | the same of a code that programs cause, if unknown       | user           |

@@ -74,7 +74,6 @@ def test_i01_one_restart_from_the_last_save_about_the_rank_that_died_first() -> 
     assert nobody_is_blamed(told)
 
 
-@pytest.mark.xfail(strict=True, reason="an unknown CUDA error with SIGABRT counts as the program's")
 def test_i01_the_program_does_not_pay_for_an_unknown_error_of_the_device() -> None:
     (opened,) = replayed("i01-crash-before-a-save").all(d.IncidentOpened)
     assert opened.cause in (FailureCause.UNKNOWN, FailureCause.INFRASTRUCTURE)
@@ -154,7 +153,6 @@ def test_i09_a_file_system_that_fails_is_one_restart_and_no_hosts_fault() -> Non
     assert nobody_is_blamed(told)
 
 
-@pytest.mark.xfail(strict=True, reason="the same I/O error on all ranks counts as the program's")
 def test_i09_the_program_does_not_pay_for_a_file_system() -> None:
     (opened,) = replayed("i09-unreadable-corpus").all(d.IncidentOpened)
     assert opened.cause in (FailureCause.UNKNOWN, FailureCause.INFRASTRUCTURE)
@@ -198,7 +196,6 @@ def test_i11_half_of_a_gang_that_fails_at_once_is_one_incident_of_its_first_rank
     assert nobody_is_blamed(told)
 
 
-@pytest.mark.xfail(strict=True, reason="CUDA_ERROR_CONTAINED is not known as a machine's error")
 def test_i11_the_machine_pays_for_a_contained_error() -> None:
     (opened,) = replayed("i11-contained-error").all(d.IncidentOpened)
     assert opened.cause == FailureCause.INFRASTRUCTURE

@@ -19,6 +19,8 @@ class Sign(enum.StrEnum):
     """Somebody asked it to end."""
     CONSEQUENCE = "consequence"
     """It waited for another one in vain, or lost the connection to it."""
+    DOUBTFUL = "doubtful"
+    """Its own, and neither the program nor the machine can be told to be at fault."""
     PROGRAM = "program"
     """Anything else: its own."""
 
@@ -38,7 +40,23 @@ _PHRASES: tuple[tuple[Sign, tuple[str, ...]], ...] = (
             "ibv_get_async_event failed",
             "local catastrophic error",
             "cudaerrorhardwarestackerror",
+            "cuda_error_contained",
+            "cudaerrorcontained",
             "uncorrectable nvlink",
+        ),
+    ),
+    (
+        Sign.DOUBTFUL,
+        (
+            "cuda failure, unknown error",
+            "cuda failure 999",
+            "cuda failure 'unknown error'",
+            "cuda error: unknown error",
+            "cudaerrorunknown",
+            "cuda_error_unknown",
+            "[errno 5] input/output error",
+            "[errno 116] stale file handle",
+            "[errno 121] remote i/o error",
         ),
     ),
     (
