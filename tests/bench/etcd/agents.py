@@ -120,6 +120,8 @@ class Agent(asyncio.Protocol):
             self.dead = code == "stale_incarnation"
 
     def _register(self) -> None:
+        """Counts as the first beat: the lease runs from when it was sent, or a little later."""
+        self.last_beat_s = time.monotonic()
         event = HostRegistered(self.host, self.host, "boot", "127.0.0.1", devices=DEVICES)
         self._submit(Origin(f"client:{self.host}", 0, 1), event)
 

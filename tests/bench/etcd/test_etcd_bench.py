@@ -41,7 +41,7 @@ def test_every_heartbeat_of_a_tiny_fleet_is_counted_once() -> None:
 def test_deaths_are_seen_after_the_lease_and_only_of_the_dead() -> None:
     """Late by more than nothing, by less than a lease, and nobody else is declared lost."""
     values = ours.deaths(TINY)
-    assert len(values["death_s"]) == TINY.single_deaths
+    assert 0 < values["death_s"][0] <= values["death_worst_s"][0] < TINY.lease_ms / 1_000
     assert values["death_false"] == [0.0]
     assert 0 < values["deaths_last_s"][0] < TINY.lease_ms / 1_000
 

@@ -77,7 +77,8 @@ def deaths(sizes: Sizes) -> Values:
     single = next(one for one in singly if one.get("mode") == "single")
     mass = next(one for one in at_once if one.get("mode") == "mass")
     return {
-        "death_s": [single["lag_p50_s"], single["lag_max_s"]],
+        "death_s": [single["lag_p50_s"]],
+        "death_worst_s": [single["lag_max_s"]],
         "deaths_last_s": [mass["lag_max_s"]],
         "deaths_middle_s": [mass["lag_p50_s"]],
         "death_false": [float(single["false_expiries"] + mass["false_expiries"])],

@@ -94,7 +94,7 @@ def works(sizes: Sizes) -> list[Work]:
         Work("packed_us", "packed: server CPU an event", "us", Goal(40)),
         Work("packed_generator_us", "packed: CPU of the generator", "us"),
         Work("death_s", "one death noticed, past its lease: median", "s"),
-        Work("death_s", "one death noticed, past its lease: worst", "s", Goal(0.3), worst=True),
+        Work("death_worst_s", "one death noticed: worst", "s", Goal(0.3), worst=True),
         Work("deaths_middle_s", f"{sizes.dying:,} deaths at once, past the lease: p50", "s"),
         Work("deaths_last_s", f"{sizes.dying:,} deaths at once: the last", "s", Goal(1.0)),
         Work("death_false", "verdicts against the living", "", Goal(0), worst=True),
