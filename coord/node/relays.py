@@ -42,6 +42,9 @@ from coord.node.sessions import Session, Sessions
 DOWN_BYTES = 256 * 1024
 """About so much goes down to a relay in one message."""
 EVENTS_PER_FRAME = 16
+TOLD_FOR = 256
+"""Events of a relay with which it is told that a slot is not in its roster: more than it can have
+sent before it heard that for the first time."""
 NAMES_LIMIT = 16_384
 """Of relays that speak through this server, those below others included."""
 
@@ -58,6 +61,41 @@ class Frame(msgspec.Struct):
     last: int
     """Seq of its last event."""
     rejection: str = ""
+
+
+class Dropped:
+    """Slots that one relay must not take for heard, each from one of its frames on (0: from
+    whatever is decided next) until one that settles it.
+
+    A slot is named with every frame in between, for the relay may have sent some of them before it
+    was told.
+    """
+
+    def __init__(self, incarnation: int) -> None:
+        self.incarnation = incarnation
+        """Of the relay: its sequences are those of one process."""
+        self._spans: dict[int, tuple[int, int]] = {}
+
+    def drop(self, slot: int, since: int = 0) -> None:
+        since, _ = self._spans.get(slot, (since, 0))
+        self._spans[slot] = (since, 0)
+
+    def settle(self, slot: int, sequence: int) -> None:
+        """That frame says anew how it is with this slot."""
+        since, until = self._spans.get(slot, (0, sequence))
+        if not until or until > sequence:
+            self._spans[slot] = (since, sequence)
+
+    def told_with(self, sequence: int) -> tuple[int, ...]:
+        """Slots to be named with what is decided of this frame."""
+        found = []
+        for slot, (since, until) in sorted(self._spans.items()):
+            if until and until <= sequence:
+                del self._spans[slot]
+            elif since <= sequence:
+                found.append(slot)
+                self._spans[slot] = (since, until or sequence + TOLD_FOR)
+        return tuple(found)
 
 
 class Bell:
@@ -89,9 +127,8 @@ class RelayLink:
         self.refusals: list[Relayed] = []
         """To conversations that were not taken in."""
         self.seen: list[RelayBeatsSeen] = []
-        self.dropped: dict[str, dict[int, int]] = {}
-        """By relay, slots that are not in its roster, until it is told: each with the sequence of
-        the frame that asked for it in vain, 0 where it was in and is no more."""
+        self.dropped: dict[str, Dropped] = {}
+        """By relay, slots that are not in its roster though it may believe so."""
 
 
 class Relays:
@@ -207,6 +244,9 @@ class Relays:
             self._count(beats.relay[:64], problem)
             return
         self._names[beats.relay] = link
+        dropped = link.dropped.get(beats.relay)
+        if dropped is None or dropped.incarnation != beats.incarnation:
+            link.dropped[beats.relay] = Dropped(beats.incarnation)
         last = beats.sequence + len(events) - 1
         for seq, event in enumerate(events, beats.sequence):
             kept = self._contained(link, beats, event, state)
@@ -247,7 +287,9 @@ class Relays:
             return event  # The core refuses it whole.
         columns = zip(joined, event.joined_incarnations, event.joined_phases, strict=True)
         kept, refused = [], []
+        dropped = link.dropped[beats.relay]
         for slot, incarnation, phase in columns:
+            dropped.settle(slot, beats.sequence)
             if self._stands_behind(link, slot, incarnation, state):
                 kept.append((slot, incarnation, phase))
             else:
@@ -255,8 +297,8 @@ class Relays:
         if len(kept) == len(joined):
             return event
         self._count(link.name, "not_its_host", len(refused))
-        dropped = link.dropped.setdefault(beats.relay, {})
-        dropped.update(dict.fromkeys(refused, beats.sequence))
+        for slot in refused:
+            dropped.drop(slot, beats.sequence)
         slots, incarnations, phases = zip(*kept, strict=True) if kept else ((), (), ())
         # Whom it may not have it does not keep, either.
         left = tuple(sorted({**dict.fromkeys(event.left_slots), **dict.fromkeys(refused)}))
@@ -291,11 +333,7 @@ class Relays:
         if record.entry.origin.seq < frame.last:
             return
         beats, link = frame.beats, frame.link
-        waiting = link.dropped.pop(beats.relay, {})
-        dropped = [slot for slot, since in waiting.items() if since <= beats.sequence]
-        later = {slot: since for slot, since in waiting.items() if since > beats.sequence}
-        if later:
-            link.dropped[beats.relay] = later
+        dropped = link.dropped.get(beats.relay)
         link.seen.append(
             RelayBeatsSeen(
                 beats.relay,
@@ -303,7 +341,7 @@ class Relays:
                 beats.sequence,
                 state.meta.applied_index,
                 frame.rejection,
-                tuple(sorted(dropped)),
+                dropped.told_with(beats.sequence) if dropped is not None else (),
             )
         )
         link.session.ready.set()
@@ -314,9 +352,10 @@ class Relays:
         link = self._names.get(decision.relay)
         if link is None:
             return
-        dropped = link.dropped.setdefault(decision.relay, {})
+        dropped = link.dropped.get(decision.relay)
         for slot in decision.slots:
-            dropped.setdefault(slot, 0)
+            if dropped is not None:
+                dropped.drop(slot)
             if slot >= len(state.slots):
                 continue
             session = self._sessions.agent_of(state.slots[slot])

@@ -31,6 +31,7 @@ from coord.model.roster import RosterChanged, RosterHeard
 from coord.model.settings import Settings
 from coord.node.config import Limits
 from coord.node.node import Node
+from coord.node.relays import TOLD_FOR, Dropped
 from tests.node.cluster import Cluster, FakeAgent, Writer, until
 from tests.node.test_agents import job
 
@@ -217,8 +218,25 @@ async def test_only_hosts_that_stand_behind_a_relay_come_into_its_roster() -> No
         assert b'coord_relay_refused_total{cause="not_its_host"} 4.0' in node.metrics.text()
         relay.say(unshown, Beat(unshown_slot, 1))
         again = await relay.decided(relay.beats(relay.join(unshown_slot)))
-        assert again.dropped_slots == ()
+        assert again.dropped_slots == tuple(sorted((straight.slot, moved, 77)))
         assert sorted(node.state.rosters["r1"].slots) == sorted((mine, unshown_slot))
+
+
+def test_what_is_dropped_is_named_for_as_long_as_a_relay_may_not_know() -> None:
+    """With every frame that it may have sent before it heard; not with one that says it anew."""
+    dropped = Dropped(7)
+    dropped.drop(3, since=5)
+    dropped.drop(4)
+    assert dropped.told_with(2) == (4,)
+    assert dropped.told_with(5) == (3, 4)
+    dropped.settle(3, 9)
+    assert dropped.told_with(7) == (3, 4)
+    assert dropped.told_with(9) == (4,)
+    dropped.settle(4, 11)
+    dropped.drop(4, since=11)
+    assert dropped.told_with(11) == (4,)
+    assert dropped.told_with(11 + TOLD_FOR - 1) == (4,)
+    assert dropped.told_with(11 + TOLD_FOR) == ()
 
 
 async def test_a_claim_of_another_incarnation_takes_the_host_out() -> None:
