@@ -19,11 +19,14 @@ class RelayLimits(msgspec.Struct, frozen=True):
     """Conversations at once; one more is sent elsewhere."""
     message_bytes: int = 4 * MIB
     """Of one frame from below."""
+    agent_bytes: int = 2 * MIB
+    """Of one frame of an agent: with `upward_bytes` beside it, it must fit into a message that a
+    server takes (4 MiB)."""
     queue_bytes: int = 16 * MIB
     """Reports that wait for the server. Progress is refused from half of it on, commands from three
-    quarters."""
+    quarters. What concerns leases has as much again."""
     upward_bytes: int = MIB
-    """About the most that goes up in one message."""
+    """The most that goes up in one message, but for the last frame in it."""
     unread_bytes: int = 64 * MIB
     """What a slow reader may leave unread."""
     rate_per_s: float = 200.0

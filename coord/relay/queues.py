@@ -75,6 +75,7 @@ class Upward:
         self._limit_bytes = limit_bytes
         self._message_bytes = message_bytes
         self._urgent: deque[Urgent] = deque()
+        self._urgent_bytes = 0
         self._reports: dict[int, deque[tuple[Priority, bytes]]] = {}
         self._counts: dict[int, list[int]] = {}
         self._ready: tuple[dict[int, None], ...] = ({}, {}, {})
@@ -84,9 +85,15 @@ class Upward:
     def __bool__(self) -> bool:
         return bool(self._urgent) or bool(self._reports)
 
+    @property
+    def overflows(self) -> bool:
+        """Whether what concerns leases has piled up: whoever may be told to come again is."""
+        return self._urgent_bytes > self._limit_bytes
+
     def put(self, item: Urgent) -> None:
         """What concerns leases. There is little of it: a conversation or a window each."""
         self._urgent.append(item)
+        self._urgent_bytes += _size_of(item)
 
     def add(self, session: int, priority: Priority, frame: bytes) -> bool:
         """A report, encoded; False when there is no room for its kind."""
@@ -112,17 +119,22 @@ class Upward:
     def forget_urgent(self) -> None:
         """The connection is gone; what is to be said on the next one is another matter."""
         self._urgent.clear()
+        self._urgent_bytes = 0
 
     def take(self) -> tuple[list[Urgent], list[Relayed]]:
         """For one message: urgent things whose order its fields keep, then reports that fit, if
         all that was urgent is in it."""
         urgent: list[Urgent] = []
-        rank = 0
-        while self._urgent and _RANK[type(self._urgent[0])] >= rank:
-            rank = _RANK[type(self._urgent[0])]
-            urgent.append(self._urgent.popleft())
+        rank = size_bytes = 0
+        while self._urgent and size_bytes < self._message_bytes:
+            if _RANK[type(self._urgent[0])] < rank:
+                break
+            item = self._urgent.popleft()
+            rank = _RANK[type(item)]
+            size_bytes += _size_of(item)
+            urgent.append(item)
+        self._urgent_bytes = self._urgent_bytes - size_bytes if self._urgent else 0
         reports: list[Relayed] = []
-        size_bytes = 0
         # Frames come before beats and endings: one that waits must not overtake what began it.
         while not self._urgent and self._reports and size_bytes < self._message_bytes:
             report = self._next()
@@ -157,6 +169,20 @@ class Upward:
         if before is not None and before != rank:
             self._ready[before].pop(session, None)
         self._ready[rank].setdefault(session)
+
+
+def _size_of(item: Urgent) -> int:
+    """About its bytes in a message."""
+    if isinstance(item, Relayed):
+        return len(item.frame) + FRAME_BYTES
+    if isinstance(item, RelayAttach):
+        return len(item.actor) + FRAME_BYTES
+    if isinstance(item, int):
+        return FRAME_BYTES
+    beats = item.frame if isinstance(item, Vouched) else item
+    hosts = sum(len(one.joined_slots) + len(one.left_slots) for one in beats.changes)
+    hosts += sum(len(one.except_slots) for one in beats.heard)
+    return FRAME_BYTES * (1 + len(beats.changes) + len(beats.heard) + hosts)
 
 
 def message_of(urgent: list[Urgent], reports: list[Relayed], now_ms: int) -> RelayUp:

@@ -34,7 +34,7 @@ from coord.relay.conversations import HOST_ACTOR, RELAY_ACTOR, Conversation
 from coord.relay.limits import Complaints, TokenBucket
 from coord.relay.metrics import Metrics
 from coord.relay.owed import Owed, results_of
-from coord.relay.queues import Priority, Upward, message_of, priority_of
+from coord.relay.queues import Priority, Upward, Urgent, message_of, priority_of
 from coord.relay.table import Table
 
 BUSY_MS = 500
@@ -96,8 +96,7 @@ class Relay:
         self.table.connections[conversation] = None
         if number:
             self.table.add(number, conversation, 0, actor)
-            self.upward.put(RelayAttach(number, actor))
-            self._up()
+            self._say_up(RelayAttach(number, actor))
         return conversation
 
     def detach(self, conversation: Conversation) -> None:
@@ -112,11 +111,15 @@ class Relay:
         unread: it sends more than it may. Raises Ended."""
         if conversation.over:
             return 0.0
+        if conversation.is_relay and self.upward.overflows:
+            raise Ended(Refused("too_slow", "too much waits here for the server; attach anew"))
         if conversation.is_relay:
             if not isinstance(message, RelayUp):
                 raise Ended(Refused("malformed", f"{type(message).__name__} from a relay"))
             self._from_relay(conversation, message)
             return 0.0
+        if len(frame) > self.config.limits.agent_bytes:
+            raise Ended(Refused("malformed", self._too_large(frame)))
         if isinstance(message, Beat):
             return self._beat(conversation, message, frame)
         if isinstance(message, Submit | LogChunk):
@@ -135,8 +138,7 @@ class Relay:
         place_of = self.table.find
         if self.beating.beat(conversation.number, conversation.actor, beat, now_s, place_of):
             conversation.shown = frame
-            self.upward.put(Relayed(conversation.number, frame))
-            self._up()
+            self._say_up(Relayed(conversation.number, frame))
             self.sooner.set()
         return 0.0
 
@@ -180,17 +182,16 @@ class Relay:
                 raise Ended(Refused("malformed", f"{attach} is no new conversation of an agent"))
             number = self.table.new_number()
             self.table.add(number, conversation, attach.session, attach.actor)
-            self.upward.put(RelayAttach(number, attach.actor))
+            self._say_up(RelayAttach(number, attach.actor))
         for relayed in up.frames:
             self._relayed_up(conversation, relayed)
         for beats in up.beats:
             if beats.relay == self.config.name:
                 raise Ended(Refused("malformed", f"relay {beats.relay!r} is above itself"))
             self.table.route(beats.relay, conversation)
-            self.upward.put(beats)
+            self._say_up(beats)
         for session in up.detached:
             self._end(conversation.numbers.get(session, 0))
-        self._up()
 
     def _relayed_up(self, conversation: Conversation, relayed: Relayed) -> None:
         number = conversation.numbers.get(relayed.session)
@@ -198,13 +199,17 @@ class Relay:
             # The server ended it while this was under way.
             self.metrics.refused.labels("no_conversation").inc()
             return
+        if len(relayed.frame) > self.config.limits.agent_bytes:
+            said = self._too_large(relayed.frame)
+            self._end_malformed(number, conversation, relayed.session, said)
+            return
         try:
             message = decode_to_server(relayed.frame)
         except MalformedMessage as error:
             self._end_malformed(number, conversation, relayed.session, str(error))
             return
         if isinstance(message, Beat):
-            self.upward.put(Relayed(number, relayed.frame))
+            self._say_up(Relayed(number, relayed.frame))
         elif isinstance(message, Submit | LogChunk):
             self._report_up(number, priority_of(message), message, relayed.frame)
         else:
@@ -225,8 +230,11 @@ class Relay:
             self.table.remove(number)
             self.upward.forget(number)
             self.beating.leave(number)
-            self.upward.put(number)
-            self._up()
+            self._say_up(number)
+
+    def _too_large(self, frame: bytes) -> str:
+        limit_bytes = self.config.limits.agent_bytes
+        return f"a message of {len(frame)} bytes; through a relay the limit is {limit_bytes}"
 
     # From above
 
@@ -321,6 +329,12 @@ class Relay:
         if self.connected:
             self.up_ready.set()
 
+    def _say_up(self, item: Urgent) -> None:
+        """What concerns leases. Without a connection it is not kept: all is said on the next."""
+        if self.connected:
+            self.upward.put(item)
+            self.up_ready.set()
+
     # Time
 
     def next_window_s(self) -> float:
@@ -339,5 +353,4 @@ class Relay:
     def _close_windows(self, now_s: float) -> None:
         vouched = self.beating.close(now_s, self.connected)
         if vouched is not None:
-            self.upward.put(vouched)
-            self._up()
+            self._say_up(vouched)

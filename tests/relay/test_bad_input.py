@@ -316,3 +316,45 @@ def test_a_new_leader_is_passed_on() -> None:
             assert changed.leader == 3
 
     run(story())
+
+
+def test_a_report_that_would_fill_a_message_is_refused_here() -> None:
+    """Passed on, it could cost the relay its connection, and all others with it."""
+
+    async def story() -> None:
+        above = ScriptedServer()
+        async with world(above.accept) as here:
+            talker = await here.talker("h1")
+            await talker.submit(NoteAdded("a", "b", "x" * 3_000_000))
+            refused = await talker.hear_kind(Refused)
+            assert isinstance(refused, Refused)
+            assert "through a relay the limit is 2097152" in refused.message
+            assert len(above.hellos) == 1
+
+    run(story())
+
+
+def test_conversations_come_and_go_without_a_server_and_leave_nothing_behind() -> None:
+    """What is to be said on the next connection is said from what is there by then."""
+
+    async def story() -> None:
+        above = ScriptedServer()
+        async with world(above.accept, RelayLimits(upstream_s=60)) as here:
+            await eventually(lambda: here.relay.connected)
+            del here.servers[SERVER]
+            assert above.end is not None
+            above.end.cut()
+            await eventually(lambda: not here.relay.connected)
+            for number in range(200):
+                talker = Talker(f"h{number}", here.connect())
+                await talker.say(Hello(f"host:h{number}"))
+                await talker.hear()
+                await talker.beat(number)
+                talker.end.cut()
+            await eventually(lambda: not here.relay.table.connections)
+            assert not here.relay.upward
+            here.servers[SERVER] = above.accept
+            await here.talker("last")
+            await eventually(lambda: list(above.attached.values()) == ["host:last"])
+
+    run(story())
