@@ -54,7 +54,8 @@ INCIDENT_COLUMNS = (
 
 def job_row(job: JobView, now_ms: int) -> tuple[str, ...]:
     """One line of `job list`. `now_ms` is log time, -1 when it is not known."""
-    running = sum(task.status == TaskStatus.RUNNING for gang in job.gangs for task in gang.tasks)
+    tasks = [task for gang in job.gangs for task in gang.tasks if not task.standby]
+    running = sum(task.status == TaskStatus.RUNNING for task in tasks)
     step = max((gang.step for gang in job.gangs), default=-1)
     return (
         job.name,
@@ -192,12 +193,16 @@ def gang_lines(gang: GangView, now_ms: int) -> list[str]:
     spares = [hold.host for hold in gang.holds if hold.spare]
     if spares:
         lines.append(f"  spare places: {', '.join(spares)}")
+    if gang.standbys:
+        lines.append(f"  hot spares: {', '.join(gang.standbys)}")
     return lines
 
 
 def task_row(task: Task) -> tuple[str, ...]:
+    # A hot spare keeps its key when it takes a rank.
+    took = not task.standby and f"/{task.index}#{task.generation}" not in task.key
     return (
-        task.key,
+        f"{task.key} (rank {task.index})" if took else task.key,
         task.status,
         task.host,
         ",".join(map(str, task.devices)) or "-",

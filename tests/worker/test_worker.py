@@ -442,3 +442,41 @@ def test_a_forked_child_says_nothing(agent: StubAgent) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     until(lambda: agent.steps()[-1:] == [2])
     assert 99 not in agent.steps()
+
+
+# Hot spares
+
+STANDS_BY = "print(worker.stand_by(), worker.rank(), worker.world_size(), worker.generation())"
+
+
+def test_who_is_no_hot_spare_does_not_wait(agent: StubAgent) -> None:
+    """Outside an agent, and in a rank."""
+    assert run(STANDS_BY).stdout == "True 0 1 0\n"
+    assert run(STANDS_BY, **inside(agent, RANK="1", WORLD_SIZE="2")).stdout == "True 1 2 0\n"
+    assert agent.lines == []
+
+
+def test_a_hot_spare_asks_until_it_has_a_rank(agent: StubAgent) -> None:
+    """Also while its agent is replaced. Then it is that rank, in all that the library says."""
+    env = {"RANK": "3", "WORLD_SIZE": "4", "COORD_GENERATION": "7"}
+    process = start(STANDS_BY, **inside(agent, COORD_STANDBY="1"))
+    with process:
+        until(lambda: len(agent.lines) >= 2)
+        agent.end()
+        agent.answer = lambda line: (
+            {"ok": True, "env": env} if line["type"] == "stand_by" else {"ok": True}
+        )
+        agent.start()
+        out, errors = process.communicate(timeout=PATIENCE_S)
+    assert (out, errors) == ("True 3 4 7\n", "")
+    assert {line["type"] for line in agent.lines} == {"stand_by"}
+
+
+def test_a_hot_spare_that_is_to_end_or_unknown_never_has_a_rank(agent: StubAgent) -> None:
+    agent.stop = True
+    assert run(STANDS_BY, **inside(agent, COORD_STANDBY="1")).stdout == "False 0 1 0\n"
+    agent.stop = False
+    agent.answer = lambda line: {"ok": False, "error": "job/role/0#2 is not running here"}
+    refused = run(STANDS_BY, **inside(agent, COORD_STANDBY="1"))
+    assert refused.stdout == "False 0 1 0\n"
+    assert "is not running here" in refused.stderr
