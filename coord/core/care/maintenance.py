@@ -219,7 +219,7 @@ def left_without_place(step: Step, name: str) -> str:
         if (gang.key in there and gang.phase in ACTIVE) or _between_generations(gang)
     ]
     for gang in moving:
-        for key in gang.live:
+        for key in gang.processes:
             rooms.free_task(state.tasks[key])
     for gang in sorted(moving, key=lambda gang: (gang.submitted, gang.key)):
         role = role_of(step, gang)

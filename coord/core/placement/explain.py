@@ -59,7 +59,7 @@ def explain(state: State, gang: Gang) -> GangWhy:
         return _briefly(gang)
     rooms = rooms_of(state)
     rooms.free_holds(gang)
-    for key in gang.live:
+    for key in gang.processes:
         rooms.free_task(state.tasks[key])
     return _Sifting(state, rooms, gang, role).told()
 
