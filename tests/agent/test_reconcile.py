@@ -13,6 +13,7 @@ from coord.agent.reconcile import (
     Fact,
     Forget,
     Launch,
+    Renumber,
     Report,
     Reported,
     Stop,
@@ -278,3 +279,15 @@ def test_a_port_that_the_plan_gives_twice_is_not_waited_for() -> None:
     assert decide(plan(first, second, version=1), held, told) == (Launch(second),)
     assert decide(plan(first, second, version=1), {}, {}) == (Launch(first), Launch(second))
     assert decide(plan(second, version=1), held, told) == (Stop(key(0), first.grace_ms),)
+
+
+def test_a_run_that_takes_a_rank_is_written_down_and_not_launched() -> None:
+    """A hot spare is promoted under its key, once; also if it has ended meanwhile."""
+    waits = order(index=2, generation=2)
+    taken = replace(waits, index=0, generation=3, ports=(20_000,), env={"RANK": "0"})
+    told = {waits.task: Reported(frozenset([Fact.STARTED, Fact.EXITED]))}
+    for phase, how in ((Phase.RUNNING, None), (Phase.EXITED, ExitFacts())):
+        record = TaskRecord(waits, phase, Process(7, 1, "b"), how)
+        assert decide(plan(taken, version=1), {waits.task: record}, told) == (Renumber(taken),)
+        noted = replace(record, order=without_secrets(taken))
+        assert decide(plan(taken, version=1), {waits.task: noted}, told) == ()

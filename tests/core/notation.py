@@ -13,6 +13,7 @@
     submit d: t x4; s x2 after=t             s gets no place before t has started
     submit d: t x4 scope=job shrink_after_ms=5000 grow_every_ms=0; s x2 independent optional
                                           how roles recover; `optional`: not required
+    submit d: t x4 spares=2 hot_spares=1  a spare whose process is up, and one whose place is kept
     started, exited, reaped, unkillable, launch-failed, progress, begin, shard TASK key=value ...
     publish TASK version=1 step=3 uri=u, load TASK version=1
     preempt h1 grace_ms=500, drain h1, undrain h1, remove h1

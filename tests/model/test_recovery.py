@@ -35,6 +35,8 @@ def test_every_way_to_recover_may_be_asked_for() -> None:
         (RoleRecovery("trainer", scope="gang"), "recovery[0].scope"),
         (RoleRecovery("trainer", scope=""), "recovery[0].scope"),
         (RoleRecovery("trainer", shrink_after_ms=-1), "recovery[0].shrink_after_ms"),
+        (RoleRecovery("trainer", hot_spares=-1), "recovery[0].hot_spares"),
+        (RoleRecovery("trainer", hot_spares=1), "recovery[0].hot_spares"),
         (RoleRecovery("trainer", shrink_after_ms=1 << 40), "recovery[0].shrink_after_ms"),
         (RoleRecovery("trainer", grow_every_ms=-1), "recovery[0].grow_every_ms"),
         (RoleRecovery("sampler", shrink_after_ms=1), "recovery[0].shrink_after_ms"),

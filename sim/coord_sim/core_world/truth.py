@@ -49,14 +49,19 @@ class Truth:
         self.together.look_at(record)
 
     def look_at_machines(self) -> None:
-        """No two processes own a device, and nothing exclusive runs twice."""
+        """No two processes own a device, are one rank of one generation, or exclusive and run
+        twice."""
         exclusive: Counter[str] = Counter()
+        ranks: Counter[str] = Counter()
         for machine in self.machines.values():
             owners: Counter[int] = Counter()
             for process in machine.processes.values():
                 if not process.alive:
                     continue
                 owners.update(process.devices)
+                if not process.standby:
+                    run = f"{process.job}/{process.role}/{process.index}#{process.generation}"
+                    ranks[run] += 1
                 if process.exclusive and not process.standby:
                     exclusive[f"{process.job}/{process.role}/{process.index}"] += 1
             twice = [device for device, count in owners.items() if count > 1]
@@ -64,6 +69,9 @@ class Truth:
                 raise CoreViolation(
                     "a device has at most one live owner", f"{machine.name}: {twice}"
                 )
+        for name, count in ranks.items():
+            if count > 1:
+                raise CoreViolation("a rank has one process", f"{name} has {count}")
         for name, count in exclusive.items():
             if count > 1:
                 raise CoreViolation("an exclusive task runs once", f"{name} runs {count} times")
