@@ -87,7 +87,8 @@ class Attendance:
         self._slot_of: dict[int, int] = {}
         self._left: dict[int, None] = {}
         self._from_unit = wheel.unit_at(now_ms)
-        self._hurry = False
+        self._hurry_unit = NONE
+        """A window is to end with this one, for somebody has come in it."""
         self._anew = True
         self._anew_in = 0
         self.sequence = sequence
@@ -134,7 +135,8 @@ class Attendance:
         member.unit = self._wheel.unit_at(now_ms)
         member.at_ms = now_ms
         member.sequence = sequence
-        self._hurry = self._hurry or fresh
+        if fresh:
+            self._hurry_unit = member.unit
         return fresh
 
     def listen(self) -> None:
@@ -172,7 +174,7 @@ class Attendance:
         self._left.clear()
         for member in self._members.values():
             member.joined_in = 0
-        self._hurry = bool(self._members)
+        self._hurry_unit = self._from_unit if self._members else NONE
 
     # Windows
 
@@ -190,9 +192,10 @@ class Attendance:
             self.deaf = True
             self.pauses += 1
         if paused or not heard_of:
-            self._forget(until)
+            # Beats of before are of units that no window will hold.
+            self._from_unit = until
             return None
-        self._hurry = False
+        self._hurry_unit = NONE
         change = self._change()
         heard: list[RosterHeard] = []
         ends_ms: list[int] = []
@@ -213,15 +216,10 @@ class Attendance:
         return Vouched(frame, tuple(ends_ms), tuple(beats))
 
     def _due_unit(self) -> int:
-        if self._hurry:
-            return self._from_unit + 1
-        return self._wheel.window_after(self._from_unit)
-
-    def _forget(self, until: int) -> None:
-        for member in self._members.values():
-            if member.unit < until:
-                member.unit = NONE
-        self._from_unit = until
+        window_unit = self._wheel.window_after(self._from_unit)
+        if self._hurry_unit < self._from_unit:
+            return window_unit
+        return min(window_unit, self._hurry_unit + 1)
 
     def _change(self) -> RosterChanged | None:
         joining = sorted(one.slot for one in self._members.values() if not one.joined_in)

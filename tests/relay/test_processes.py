@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -247,3 +248,41 @@ async def test_a_relay_that_is_told_to_stop_sends_its_agents_away_and_exits_with
             await until(lambda: fleet.acknowledged_since(now_s) == 5, 5, "all beat elsewhere")
             assert "relay_stopped" in child.log.read_text()
             assert await here.events(*VERDICTS) == []
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("processes")
+async def test_a_minute_of_misfortunes(tmp_path: Path) -> None:
+    """Relays of a rack, a pod and one beside them die, stand still and come back in random order,
+    with a server that dies now and then; no host is ever lost, and at rest all are at relays."""
+    rng = random.Random(20)
+    async with site(tmp_path) as here:
+        pod = await here.start_relay("pod")
+        rack = await here.start_relay("rack", [pod, *here.cluster.urls])
+        beside = await here.start_relay("beside")
+        urls = [rack, beside]
+        async with Fleet(AGENTS, here.cluster.urls, urls, relay_again_s=10.0) as fleet:
+            await until(lambda: fleet.registered == AGENTS, 30, "all agents are registered")
+            loop = asyncio.get_running_loop()
+            end_s = loop.time() + 60
+            while loop.time() < end_s:
+                child = rng.choice([*here.relays.values(), here.cluster.servers[1]])
+                server = child is here.cluster.servers[1]
+                lasts_s = rng.uniform(0.2, 2.5)
+                if server or rng.random() < 0.5:
+                    child.kill()
+                    await asyncio.sleep(lasts_s)
+                    child.start()
+                else:
+                    os.kill(child.pid, signal.SIGSTOP)
+                    await asyncio.sleep(lasts_s)
+                    os.kill(child.pid, signal.SIGCONT)
+                since_s = loop.time()
+                await until(
+                    lambda at_s=since_s: fleet.acknowledged_since(at_s) == AGENTS, 10, "all beat"
+                )
+            await until(
+                lambda: sum(fleet.through(url) for url in urls) == AGENTS, 60, "all are at relays"
+            )
+            assert [d for d in await here.events(*VERDICTS) if d["type"] == "HostLost"] == []
+            assert fleet.superseded == []

@@ -68,6 +68,16 @@ def test_hosts_that_keep_their_phase_are_vouched_for_by_silence() -> None:
     assert sum(day.truth.told.values()) == 4_000
 
 
+@pytest.mark.parametrize("offset_ms", range(0, 1_000, 7))
+def test_a_host_that_comes_is_told_within_a_unit(offset_ms: int) -> None:
+    """At whatever moment of the period: neither its window nor its phase is waited for."""
+    day = Day(1_000)
+    day.pass_to(START_MS + offset_ms)
+    told = day.beat(3)
+    day.pass_to(START_MS + offset_ms + day.wheel.unit_ms)
+    assert day.truth.told == {told: 1}
+
+
 def test_a_silent_host_is_named() -> None:
     """Age 0, once a period, in the window of its phase."""
     day = Day(1_000)
