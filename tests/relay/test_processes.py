@@ -16,6 +16,8 @@ import pytest
 
 from coord.cli.local import LocalCluster, get_json
 from coord.cli.processes import Child
+from coord.client import Client
+from coord.model.spec import JobSpec, RoleSpec
 from tests.free_ports import free_address
 
 from .fleet import Fleet, until
@@ -248,6 +250,49 @@ async def test_a_relay_that_is_told_to_stop_sends_its_agents_away_and_exits_with
             await until(lambda: fleet.acknowledged_since(now_s) == 5, 5, "all beat elsewhere")
             assert "relay_stopped" in child.log.read_text()
             assert await here.events(*VERDICTS) == []
+
+
+@pytest.mark.xdist_group("processes")
+async def test_a_job_runs_behind_two_relays(tmp_path: Path) -> None:
+    """Real agents: plans come down, reports and output go up, and the job succeeds."""
+    async with site(tmp_path) as here:
+        pod = await here.start_relay("pod")
+        rack = await here.start_relay("rack", [pod])
+        agents = [
+            here.cluster.child(
+                name,
+                [
+                    "agent",
+                    f"--host-id={name}",
+                    f"--data={tmp_path / name}",
+                    f"--server={here.cluster.urls[0]}",
+                    f"--relay={rack}",
+                    "--devices=1",
+                    "--stop-tasks",
+                ],
+            )
+            for name in ("h1", "h2")
+        ]
+        try:
+            for agent in agents:
+                agent.start()
+            command = ("sh", "-c", "echo rank $RANK is here")
+            spec = JobSpec("hello", (RoleSpec("worker", command, replicas=2),))
+            async with Client(here.cluster.urls, actor="test") as client:
+                await client.submit_job(spec)
+                async with asyncio.timeout(60):
+                    while (await client.job("hello")).status != "completed":  # noqa: ASYNC110
+                        await asyncio.sleep(0.05)
+                page = await client.read_log("hello", role="worker", index=1)
+            assert b"rank 1 is here" in page.data
+            await until(
+                lambda: here.metric("rack", "coord_relay_roster_hosts") == 2, 10, "both are heard"
+            )
+        finally:
+            for agent in agents:
+                agent.terminate()
+                await asyncio.to_thread(agent.wait, 15)
+                agent.kill()
 
 
 @pytest.mark.slow
