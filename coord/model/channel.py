@@ -146,8 +146,9 @@ class RelayBeatsSeen(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Without a `rejection` the beats it vouched for count, but for those of dropped slots: hosts that
     are in the roster no more, or never came into it. One is named with every frame that may have
-    been sent before the relay knew, until a frame that joins it anew. A relay that goes on with one of them lets it show its incarnation (Beat) and join
-    again. Upon any rejection none count; after `stale_roster` the relay sends its roster anew. A
+    been sent before the relay knew, until a frame that joins it anew. A relay that goes on
+    with one of them lets it show its incarnation (Beat) and join again. Upon any rejection
+    none count; after `stale_roster` the relay sends its roster anew. A
     roster without hosts is forgotten: the next one replaces it.
     """
 
