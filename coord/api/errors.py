@@ -35,6 +35,7 @@ _STATUS_OF_REJECTION = {
     Rejection.UNKNOWN_QUEUE: 404,
     Rejection.UNKNOWN_ROLE: 404,
     Rejection.UNKNOWN_TASK: 404,
+    Rejection.UNKNOWN_CHECKPOINT: 404,
 }
 """409 for all others: the state is against it."""
 

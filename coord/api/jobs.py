@@ -10,11 +10,16 @@ from aiohttp import web
 from coord.api.errors import ApiError
 from coord.api.exchange import actor_of, answer, body_of, fresh, submit
 from coord.api.keys import NODE
-from coord.api.views import job_view, positions, warnings_of
+from coord.api.views import checkpoints_of, job_view, positions, warnings_of
 from coord.core.queueing.why import why_job as explained
 from coord.core.state import State
 from coord.model.entities import Job
-from coord.model.events import JobCancelRequested, JobResizeRequested, JobSubmitted
+from coord.model.events import (
+    JobCancelRequested,
+    JobResizeRequested,
+    JobSubmitted,
+    RollbackRequested,
+)
 from coord.model.spec import JobSpec, spec_problems
 
 routes = web.RouteTableDef()
@@ -23,6 +28,15 @@ routes = web.RouteTableDef()
 class ResizeBody(msgspec.Struct, forbid_unknown_fields=True):
     role: str
     replicas: int
+    reason: str = ""
+
+
+class RollbackBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Exactly one of `step` and `back`."""
+
+    step: int = -1
+    back: int = 0
+    role: str = ""
     reason: str = ""
 
 
@@ -96,6 +110,37 @@ def _bounds(request: web.Request, body: ResizeBody) -> str:
     job = request.app[NODE].state.jobs.get(request.match_info["name"])
     role = job.spec.role(body.role) if job is not None else None
     return f" (it takes {role.smallest} to {role.largest})" if role is not None else ""
+
+
+@routes.post("/v1/jobs/{name}/rollback")
+async def roll_back_job(request: web.Request) -> web.Response:
+    name = request.match_info["name"]
+    body = await body_of(request, RollbackBody)
+    if min(body.back, body.step + 1) < 0 or (body.step >= 0) == (body.back > 0):
+        raise ApiError(400, "invalid", "give either `step`, 0 or more, or `back`, 1 or more")
+    actor = actor_of(request)
+    event = RollbackRequested(name, body.step, body.back, body.role, actor, body.reason)
+    to = f"step {body.step}" if body.step >= 0 else f"{body.back} before the newest"
+    subject = f"job {name!r}{f', role {body.role!r}' if body.role else ''}, checkpoint {to}"
+    result = await submit(request, event, f"{subject}{_remembered(request)}")
+    return answer(request, {"index": result.index})
+
+
+def _remembered(request: web.Request) -> str:
+    """For messages: the steps that there are, if there is such a job."""
+    state = request.app[NODE].state
+    job = state.jobs.get(request.match_info["name"])
+    if job is None:
+        return ""
+    told = []
+    for key in job.gangs:
+        saves = checkpoints_of(state, key)
+        offered = [str(saved.step) for saved in saves if not saved.set_aside]
+        aside = [str(saved.step) for saved in saves if saved.set_aside]
+        if offered or aside:
+            put_aside = f"; set aside: {', '.join(aside)}" if aside else ""
+            told.append(f"{key}: {', '.join(offered) or 'none'}{put_aside}")
+    return f" (there are {'; '.join(told)})" if told else " (there are none)"
 
 
 def job_of(request: web.Request) -> Job:

@@ -39,13 +39,32 @@ def job_view(state: State, job: Job) -> dict[str, Any]:
         checkpoint = state.newest_checkpoint(key)
         if checkpoint is not None and (newest is None or checkpoint.step > newest.step):
             newest = checkpoint
-        gangs.append(msgspec.structs.asdict(gang) | {"tasks": []})
+        saves = [_checkpoint_view(row) for row in checkpoints_of(state, key)]
+        gangs.append(msgspec.structs.asdict(gang) | {"tasks": [], "checkpoints": saves})
     by_key = {gang["key"]: gang["tasks"] for gang in gangs}
     for task in tasks_of(state, job):
         if task.gang in by_key:
             by_key[task.gang].append(task)
     weights = state.weights.get(job.name)
     return msgspec.structs.asdict(job) | {"gangs": gangs, "checkpoint": newest, "weights": weights}
+
+
+def checkpoints_of(state: State, gang: str) -> list[Checkpoint]:
+    """The committed ones that are remembered, those set aside among them, by step."""
+    rows = [state.checkpoints[key] for key in state.checkpoints_by_gang.get(gang, ())]
+    committed = [row for row in rows if row.committed]
+    return sorted(committed, key=lambda row: (row.step, row.generation))
+
+
+def _checkpoint_view(row: Checkpoint) -> dict[str, Any]:
+    """Without its shards: there may be thousands."""
+    return {
+        "step": row.step,
+        "generation": row.generation,
+        "path": row.path,
+        "committed_at": row.committed_at,
+        "set_aside": row.set_aside,
+    }
 
 
 def warnings_of(state: State, job: Job) -> tuple[Problem, ...]:

@@ -28,6 +28,7 @@ from coord.model import standby_decisions as s
 from coord.model.entities import QueueReason
 from coord.model.faults import fault_of
 from coord.model.health import HealthOutcome
+from coord.model.rollback_decisions import GangRolledBack
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -149,6 +150,12 @@ def _fault(event: e.DeviceFaultSeen) -> Said:
     return Said(event.host, text, hosts=(event.host,))
 
 
+def _back_to(event: e.RollbackRequested) -> str:
+    if event.step >= 0:
+        return f"back to the checkpoint of step {event.step}"
+    return f"back by {count_text(event.back, 'checkpoint')}"
+
+
 def _timed_out(event: e.CollectiveTimedOut) -> Said:
     what = f"{event.op or 'a collective'}{f' of {event.group}' if event.group else ''}"
     missing = f", without {listed([f'rank {rank}' for rank in event.missing])}"
@@ -225,6 +232,11 @@ EVENTS: dict[type[e.Event], Callable[[Any], Said]] = {
     e.JobResizeRequested: lambda event: Said(
         f"{event.job}/{event.role}",
         f"to {count_text(event.replicas, 'replica')}, {_by(event.actor, event.reason)}",
+        event.job,
+    ),
+    e.RollbackRequested: lambda event: Said(
+        f"{event.job}/{event.role}" if event.role else event.job,
+        f"{_back_to(event)}, {_by(event.actor, event.reason)}",
         event.job,
     ),
     e.QueueConfigured: _queue_configured,
@@ -419,6 +431,11 @@ DECISIONS: dict[type[d.Decision], Callable[[Any], Said]] = {
     d.JobCancelled: _job,
     d.JobResized: lambda it: Said(
         f"{it.job}/{it.role}", f"to {count_text(it.replicas, 'replica')}", it.job
+    ),
+    GangRolledBack: lambda it: _gang(
+        it,
+        f"to step {it.step} in {it.path}"
+        f"{f', set aside: {listed([str(step) for step in it.aside])}' if it.aside else ''}",
     ),
     d.GangPreempted: lambda it: _gang(
         it, f"gives way to {it.by}, {clock_text(it.notice_ms)} of notice"

@@ -14,9 +14,10 @@ from coord.cli.wording import (
     resources_text,
 )
 from coord.client.views import GangView, JobView
-from coord.model.entities import ENDED_GANG, Incident, QueueReason, Task, TaskStatus, Weights
+from coord.model.entities import ENDED_GANG, Incident, QueueReason, Task, TaskStatus
 from coord.model.recovery import RoleRecovery, recovery_of
 from coord.model.spec import Resources, RoleSpec
+from coord.model.weights import Weights
 
 JOB_COLUMNS = (
     Column("JOB"),
@@ -186,6 +187,8 @@ def gang_lines(gang: GangView, now_ms: int) -> list[str]:
         lines.append(f"  restarts: {gang.restarts}{f'; charged: {spent}' if spent else ''}")
     if gang.restore:
         lines.append(f"  started from step {gang.restore_step}, {gang.restore}")
+    if gang.checkpoints:
+        lines.append(f"  checkpoints: {checkpoints_text(gang)}")
     versions = sorted({task.weights: None for task in gang.tasks if task.weights})
     if versions:
         said = listed([str(version) for version in versions])
@@ -196,6 +199,24 @@ def gang_lines(gang: GangView, now_ms: int) -> list[str]:
     if gang.standbys:
         lines.append(f"  hot spares: {', '.join(gang.standbys)}")
     return lines
+
+
+def checkpoints_text(gang: GangView) -> str:
+    """`100, 200; set aside: 300`"""
+    offered = [str(one.step) for one in gang.checkpoints if not one.set_aside]
+    aside = [str(one.step) for one in gang.checkpoints if one.set_aside]
+    said = ", ".join(offered) or "none"
+    return f"{said}; set aside: {', '.join(aside)}" if aside else said
+
+
+def rollback_lines(view: JobView, role: str) -> list[str]:
+    """Where each gang that was taken back goes on."""
+    return [
+        f"{gang.key} goes on from step {max(one.step for one in offered)}"
+        for gang in view.gangs
+        if gang.role == (role or gang.role)
+        and (offered := [one for one in gang.checkpoints if not one.set_aside])
+    ]
 
 
 def task_row(task: Task) -> tuple[str, ...]:

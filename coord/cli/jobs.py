@@ -1,16 +1,17 @@
-"""`coordctl job`: submit, list, show, why, logs, cancel, resize."""
+"""`coordctl job`: submit, list, show, why, logs, cancel, resize, rollback."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from coord.cli.completion import job_names
-from coord.cli.exits import Failure
+from coord.cli.exits import BadInput, Failure
 from coord.cli.job_text import (
     INCIDENT_COLUMNS,
     JOB_COLUMNS,
@@ -20,6 +21,7 @@ from coord.cli.job_text import (
     job_pairs,
     job_row,
     job_why,
+    rollback_lines,
     task_row,
 )
 from coord.cli.jobfile import read_job
@@ -46,7 +48,7 @@ POLL_S = 0.5
 
 @click.group()
 def job() -> None:
-    """Submit, look at, resize and cancel jobs; read what their tasks print."""
+    """Submit, look at, resize, roll back and cancel jobs; read what their tasks print."""
 
 
 @job.command("submit")
@@ -223,6 +225,34 @@ def resize(session: Session, name: str, role: str, replicas: int, reason: str) -
 
     view = session.ask(resize_it)
     session.show(view, lambda _: click.echo(f"{name}/{role} wants {replicas} replicas"))
+
+
+@job.command("rollback")
+@click.argument("name", shell_complete=job_names)
+@click.option("--to", type=click.IntRange(min=0), metavar="STEP", help="The checkpoint's step.")
+@click.option(
+    "--back", type=click.IntRange(min=1), metavar="N", help="How many before the newest one."
+)
+@click.option("--role", default="", help="Only this role; else all that have a checkpoint.")
+@click.option("--reason", required=True, help="Recorded in the log.")
+@session_options
+def rollback(
+    session: Session, name: str, *, to: int | None, back: int | None, role: str, reason: str
+) -> None:
+    """Go on from an older checkpoint.
+
+    What runs is restarted there. Newer checkpoints are set aside, and nothing deletes their files:
+    --to one of them brings it back. `coordctl job show` lists them all.
+    """
+    if (to is None) == (back is None):
+        raise BadInput("give either --to STEP or --back N")
+    step = -1 if to is None else to
+
+    def ask(client: Client) -> Coroutine[Any, Any, JobView]:
+        return client.roll_back_job(name, step=step, back=back or 0, role=role, reason=reason)
+
+    view = session.ask(ask)
+    session.show(view, lambda _: print_lines(rollback_lines(view, role)))
 
 
 @job.command("logs")

@@ -17,7 +17,9 @@ COMMANDS: dict[str, Lazy] = {
     "server": Lazy("coord.cli.server:server", "Run one server of the cluster."),
     "agent": Lazy("coord.cli.agent:agent", "Run the agent of this host."),
     "relay": Lazy("coord.cli.relay:relay", "Run a relay: many agents behind one connection."),
-    "job": Lazy("coord.cli.jobs:job", "Submit, look at, resize and cancel jobs; read their logs."),
+    "job": Lazy(
+        "coord.cli.jobs:job", "Submit, resize, roll back and cancel jobs; read their logs."
+    ),
     "host": Lazy("coord.cli.hosts:host", "Look at hosts; drain, quarantine and remove them."),
     "maintenance": Lazy("coord.cli.maintenance:maintenance", "Take hosts of a domain out in turn."),
     "queue": Lazy(

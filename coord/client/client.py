@@ -54,6 +54,7 @@ from coord.model.events import (
     QuarantineAnswered,
     QueueConfigured,
     QueueRemoved,
+    RollbackRequested,
     TopologyImported,
     UndrainRequested,
 )
@@ -149,6 +150,14 @@ class Client:
     async def resize_job(self, name: str, role: str, replicas: int, *, reason: str = "") -> JobView:
         """Want another number of replicas. Raises Rejected: `out_of_range`, `unknown_role`, ..."""
         event = JobResizeRequested(name, role, replicas, self.actor, reason)
+        return await self._read_back(await self.submit(event), _job_path(name), JobView)
+
+    async def roll_back_job(
+        self, name: str, *, step: int = -1, back: int = 0, role: str = "", reason: str = ""
+    ) -> JobView:
+        """Go on from the checkpoint of that step, or from the one `back` before the newest. Raises
+        Rejected: `unknown_checkpoint`, `nothing_to_do` where it is there already, ..."""
+        event = RollbackRequested(name, step, back, role, self.actor, reason)
         return await self._read_back(await self.submit(event), _job_path(name), JobView)
 
     async def record_collective_timeout(self, event: CollectiveTimedOut) -> Decided:

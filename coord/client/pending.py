@@ -21,6 +21,7 @@ from coord.model.events import (
     MaintenanceRequested,
     NoteAdded,
     QuarantineAnswered,
+    RollbackRequested,
     UndrainRequested,
 )
 
@@ -37,6 +38,7 @@ ASKED: dict[type[Event], str] = {
     JobSubmitted: "submitting job",
     JobCancelRequested: "cancelling job",
     JobResizeRequested: "resizing job",
+    RollbackRequested: "rolling back job",
     DrainRequested: "draining host",
     UndrainRequested: "undraining host",
     HostRemovalRequested: "removing host",

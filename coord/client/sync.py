@@ -125,6 +125,14 @@ class SyncClient:
         """See Client.resize_job."""
         return self._run(self._client.resize_job(name, role, replicas, reason=reason))
 
+    def roll_back_job(
+        self, name: str, *, step: int = -1, back: int = 0, role: str = "", reason: str = ""
+    ) -> JobView:
+        """See Client.roll_back_job."""
+        return self._run(
+            self._client.roll_back_job(name, step=step, back=back, role=role, reason=reason)
+        )
+
     def record_collective_timeout(self, event: CollectiveTimedOut) -> Decided:
         """See Client.record_collective_timeout."""
         return self._run(self._client.record_collective_timeout(event))

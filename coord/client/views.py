@@ -16,13 +16,13 @@ from coord.model.entities import (
     JobStatus,
     Queue,
     Task,
-    Weights,
 )
 from coord.model.entry import Recorded
 from coord.model.evidence import HostEvidence
 from coord.model.place import NOWHERE, Located, Place, Rail, Switch
 from coord.model.settings import Settings
 from coord.model.spec import JobSpec, Problem, Resources
+from coord.model.weights import Weights
 
 
 class Decided(msgspec.Struct, frozen=True):
@@ -56,10 +56,22 @@ class QueueList(msgspec.Struct, frozen=True):
     applied_index: int = 0
 
 
+class CheckpointView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A committed checkpoint that is remembered. `committed_at` and `set_aside` are log indexes."""
+
+    step: int
+    generation: int
+    path: str
+    committed_at: int
+    set_aside: int = 0
+    """Since when no restart begins there; 0: one may."""
+
+
 class GangView(Gang, frozen=True):
     """A gang with the tasks that take something of a host."""
 
     tasks: tuple[Task, ...] = ()
+    checkpoints: tuple[CheckpointView, ...] = ()
 
 
 class JobView(msgspec.Struct, frozen=True, omit_defaults=True):

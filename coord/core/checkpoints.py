@@ -2,7 +2,8 @@
 
 One checkpoint is of one generation: shards of different generations never mix. Only tasks of the
 current generation that have not been given up may add to it. A step at or below a committed one is
-refused, so restore points never go back. (design.md, Checkpoints; races.md 21 to 26.) They end with
+refused, so restore points never go back by themselves (design.md, Checkpoints; races.md 21 to 26):
+only a person takes them back (`recovery/rollback.py`), which sets newer ones aside. They end with
 their gang: a task that a resize took away has none when it is wanted again.
 """
 
@@ -21,6 +22,8 @@ from coord.model.rejections import Rejection
 
 KEPT = 3
 """Committed checkpoints remembered for each gang, the newest ones."""
+ASIDE_KEPT = 8
+"""The same of those that are set aside, beside the others."""
 
 
 @on(CheckpointBegun)
@@ -96,20 +99,29 @@ def _fresh(gang: Gang, step_number: int, path: str) -> Checkpoint:
 
 def _commit(step: Step, gang: Gang, key: str, checkpoint: Checkpoint) -> None:
     state = step.state
-    state.put_checkpoint(key, replace(checkpoint, committed=True, committed_at=step.entry.index))
+    index = step.entry.index
+    # What a generation saves that was taken back is as good as what it was taken back from.
+    aside = index if gang.rolled_back == gang.generation else 0
+    state.put_checkpoint(
+        key, replace(checkpoint, committed=True, committed_at=index, set_aside=aside)
+    )
     decided = step.decide(
         CheckpointCommitted(
             (step.cause,), gang.job, gang.key, gang.generation, checkpoint.step, checkpoint.path
         )
     )
-    kept = []
+    kept, put_aside = [], []
     for other in state.checkpoints_by_gang[gang.key]:
         saved = state.checkpoints[other]
-        if saved.committed:
+        if saved.set_aside:
+            put_aside.append((saved.set_aside, saved.step, other))
+        elif saved.committed:
             kept.append((saved.step, other))
         elif saved.step <= checkpoint.step:
             state.drop_checkpoint(other)
     for _, old in sorted(kept)[:-KEPT]:
+        state.drop_checkpoint(old)
+    for _, _, old in sorted(put_aside)[:-ASIDE_KEPT]:
         state.drop_checkpoint(old)
     moves.at_checkpoint(step, gang.key, checkpoint.step, decided)
     elastic.at_checkpoint(step, gang.key, checkpoint.step, decided)

@@ -19,7 +19,12 @@ _SIGNALS = {
 FROM_OUTSIDE = (1, 2, 3, 9, 15)
 """Signals that a program does not get by its own fault: somebody or something sent them."""
 
-FREE_CAUSES = (FailureCause.PREEMPTION, FailureCause.DRAIN, FailureCause.RESIZE)
+FREE_CAUSES = (
+    FailureCause.PREEMPTION,
+    FailureCause.DRAIN,
+    FailureCause.RESIZE,
+    FailureCause.ROLLBACK,
+)
 """Planned interruptions cost no budget and say nothing about the program."""
 
 

@@ -22,7 +22,7 @@ from coord.core.care import maintenance, quarantine_course
 from coord.core.causes import evidence
 from coord.core.queueing import queues
 from coord.core.queueing.scheduling import schedule
-from coord.core.recovery import weights
+from coord.core.recovery import rollback, weights
 from coord.core.requests import earlier_outcome, remember
 from coord.core.state import State
 from coord.core.step import HANDLERS, Step
@@ -41,6 +41,7 @@ FAMILIES = (
     maintenance,
     quarantine_course,
     queues,
+    rollback,
     rosters,
     tasks,
     topology,

@@ -28,7 +28,6 @@ from coord.model.entities import (
     Job,
     Queue,
     Task,
-    Weights,
 )
 from coord.model.evidence import Attribution, HostEvidence
 from coord.model.place import Located, Switch
@@ -36,6 +35,7 @@ from coord.model.requests import RequestLog
 from coord.model.roster import Roster
 from coord.model.settings import Settings
 from coord.model.typical import Typical
+from coord.model.weights import Weights
 
 Row = TypeVar("Row")
 
@@ -253,10 +253,12 @@ class State:
         self.checkpoints.drop(key)
 
     def newest_checkpoint(self, gang: str) -> Checkpoint | None:
-        """The committed one with the highest step: where a restart begins."""
+        """The committed one with the highest step that is not set aside: where a restart begins."""
         newest = None
         for key in self.checkpoints_by_gang.get(gang, ()):
             checkpoint = self.checkpoints[key]
+            if checkpoint.set_aside:
+                continue
             if checkpoint.committed and (newest is None or checkpoint.step > newest.step):
                 newest = checkpoint
         return newest

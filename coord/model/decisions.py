@@ -28,6 +28,7 @@ from coord.model.care_decisions import (
     QuarantineProposed,
 )
 from coord.model.cost import NO_COST, IncidentCost
+from coord.model.rollback_decisions import GangRolledBack
 from coord.model.standby_decisions import StandbyEnded, StandbyPlaced, StandbyPromoted
 
 Decision = decision.Decision
@@ -455,6 +456,7 @@ AnyDecision = (
     | JobFailed
     | JobCancelled
     | JobResized
+    | GangRolledBack
     | GangPreempted
     | RoomReserved
     | CheckpointCommitted

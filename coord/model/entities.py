@@ -76,6 +76,7 @@ class FailureCause(enum.StrEnum):
     UNKNOWN = "unknown"
     DRAIN = "drain"
     RESIZE = "resize"
+    ROLLBACK = "rollback"
     CANCEL = "cancel"
     JOB_ENDED = "job_ended"
     """Another role of the job ended it."""
@@ -334,6 +335,8 @@ class Gang(msgspec.Struct, frozen=True, omit_defaults=True):
     """Log time of this generation's first progress; 0: none yet."""
     restore: str = ""
     restore_step: int = -1
+    rolled_back: int = 0
+    """The newest generation that somebody took back: what it still saves is set aside at once."""
     incident: int = 0
     """The open incident, 0 when there is none."""
     submitted: int = 0
@@ -427,22 +430,9 @@ class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True):
     committed: bool = False
     committed_at: int = 0
     """Log index."""
-
-
-class Weights(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The newest weights that were published in a job, and who made them. They outlive the
-    generation that did."""
-
-    job: str
-    version: int
-    step: int
-    uri: str
-    task: str
-    gang: str
-    generation: int
-    published: int
-    """Log index."""
-    published_ms: int
+    set_aside: int = 0
+    """Log index since which it is offered no more, because somebody went back to an older one; 0:
+    it is offered."""
 
 
 class Incident(msgspec.Struct, frozen=True, omit_defaults=True):

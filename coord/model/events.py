@@ -247,6 +247,21 @@ class JobResizeRequested(Event, frozen=True):
     reason: str = ""
 
 
+class RollbackRequested(Event, frozen=True):
+    """Somebody wants a job to go on from an older committed checkpoint.
+
+    Of that `step`, or the one that is `back` before the newest: exactly one of both is given. With
+    a `role`, its gangs; without, all of the job's that have a checkpoint.
+    """
+
+    job: str
+    step: int = -1
+    back: int = 0
+    role: str = ""
+    actor: str = ""
+    reason: str = ""
+
+
 # Queues
 
 
@@ -455,6 +470,7 @@ AnyEvent = (
     | JobSubmitted
     | JobCancelRequested
     | JobResizeRequested
+    | RollbackRequested
     | QueueConfigured
     | QueueRemoved
     | TaskStarted

@@ -30,6 +30,7 @@ class Rejection(enum.StrEnum):
     STEP_WENT_BACK = "step_went_back"
     VERSION_WENT_BACK = "version_went_back"
     UNKNOWN_WEIGHTS = "unknown_weights"
+    UNKNOWN_CHECKPOINT = "unknown_checkpoint"
     DUPLICATE_NAME = "duplicate_name"
     UNKNOWN_SWITCH = "unknown_switch"
     CYCLE = "cycle"
@@ -71,6 +72,7 @@ EXPLANATIONS: dict[Rejection, str] = {
     Rejection.STEP_WENT_BACK: "a checkpoint at or after this step is committed already",
     Rejection.VERSION_WENT_BACK: "weights of this version or a newer one are known already",
     Rejection.UNKNOWN_WEIGHTS: "nobody has published weights of this version",
+    Rejection.UNKNOWN_CHECKPOINT: "no such checkpoint is remembered; see `coordctl job show`",
     Rejection.DUPLICATE_NAME: "a host, switch, rail or device is named twice; name each once",
     Rejection.UNKNOWN_SWITCH: "a switch is named that the topology lacks; name it among switches",
     Rejection.CYCLE: "a switch is, over its uplinks, above itself; take one uplink away",

@@ -47,6 +47,7 @@ from coord.model.events import (
     QuarantineAnswered,
     QueueConfigured,
     QueueRemoved,
+    RollbackRequested,
     TopologyImported,
 )
 from coord.model.queue import QueueSpec
@@ -106,6 +107,12 @@ class FakeClient:
 
     async def resize_job(self, name: str, role: str, replicas: int, *, reason: str = "") -> JobView:
         await self.submit(JobResizeRequested(name, role, replicas, "ann", reason))
+        return await self.job(name)
+
+    async def roll_back_job(
+        self, name: str, *, step: int = -1, back: int = 0, role: str = "", reason: str = ""
+    ) -> JobView:
+        await self.submit(RollbackRequested(name, step, back, role, "ann", reason))
         return await self.job(name)
 
     async def record_collective_timeout(self, event: CollectiveTimedOut) -> Decided:

@@ -24,7 +24,7 @@
     maintenance rack z1/p1/r1 limit=2 within_ms=60000 [safe], cancel-maintenance 1
     set-queue q quota=8 quotas.h100=4 borrowing_limit=2 may_preempt=true, remove-queue q
     submit d: t x4 devices=1 | queue=q priority=2 owner=ann preemptible=false
-    cancel d, resize d t 3, note, allow-evictions, version 2
+    cancel d, resize d t 3, rollback d step=100, rollback d back=2, note, allow-evictions, version 2
 
 A task is `d/t/0#1`; `d/t/*#1` is each of that generation which the state knows, by index. Its host
 and incarnation are those of the state unless `host=` and `incarnation=` say otherwise. Any line may
@@ -362,6 +362,10 @@ def _resize(state: State, plain: list[str], options: dict[str, Any]) -> list[Any
     return [events.JobResizeRequested(plain[0], plain[1], int(plain[2]), "me")]
 
 
+def _rollback(state: State, plain: list[str], options: dict[str, Any]) -> list[AnyEvent]:
+    return [_convert({"job": plain[0], "actor": "me", **options}, events.RollbackRequested)]
+
+
 def _convert(given: dict[str, Any], kind: type[Any]) -> Any:
     return msgspec.convert(given, kind, strict=False)
 
@@ -411,4 +415,5 @@ VERBS: dict[str, Any] = {
     "remove-queue": lambda _, plain, __: [events.QueueRemoved(plain[0], "me")],
     "cancel": _cancel,
     "resize": _resize,
+    "rollback": _rollback,
 }

@@ -198,6 +198,13 @@ def diverged() -> Story:
         story.train(GANG, step)
         story.save(GANG, step)
     story.note("the loss rises; a person decides to go back to step 33,600")
+    story.train(GANG, 33_750)
+    story.do(f"rollback {GANG.partition('/')[0]} step=33600 reason=diverged")
+    story.gone(GANG)
+    story.note("the same steps again, without some of the data")
+    story.resume(GANG, 33_601)
+    story.train(GANG, 33_700)
+    story.save(GANG, 33_700)
     return story
 
 

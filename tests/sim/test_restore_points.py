@@ -18,6 +18,7 @@ from coord.core.state import State, new_state
 from coord.model.decisions import AnyDecision, GangStopped, JobResized, TasksPlaced
 from coord.model.entry import Entry, Origin, Recorded
 from coord.model.events import ClockAdvanced
+from coord.model.rollback_decisions import GangRolledBack
 from tests.core.test_transcripts import TRANSCRIPTS
 from tests.core.transcript import Transcript
 
@@ -43,6 +44,13 @@ def followed(*decided: AnyDecision) -> str:
         assert not last.wrong
         last = last.points.after(decision)
     return last.wrong
+
+
+def test_whoever_is_taken_back_begins_where_was_said() -> None:
+    """No further back than that, and from there on only forward again."""
+    back = GangRolledBack((), "job", TASK, 1, 4, "/c")
+    assert not followed(placed(1, 8), back, placed(2, 4), placed(3, 8))
+    assert followed(placed(1, 8), back, placed(2, 2)) == f"{TASK}: step 2 after 4"
 
 
 def test_a_gang_that_goes_back_is_seen() -> None:

@@ -14,9 +14,10 @@ from msgspec.structs import replace
 from coord.core.step import Step, on
 from coord.core.tasks import current_task
 from coord.model.decisions import WeightsAdvanced
-from coord.model.entities import Gang, Task, TaskStatus, Weights
+from coord.model.entities import Gang, Task, TaskStatus
 from coord.model.events import WeightsLoaded, WeightsPublished
 from coord.model.rejections import Rejection
+from coord.model.weights import Weights
 
 VERSION_LIMIT = 1 << 53
 """The same for every JSON library, and with room for more after it."""

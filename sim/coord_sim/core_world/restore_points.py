@@ -3,7 +3,7 @@
 Restore points never go back. A task that a resize took away is gone with its checkpoints, though:
 should the role grow again, the next task of the name is a new one, without a past. Only what was
 asked for is such an end. A gang stopped for any other reason, or wanted again before it has
-stopped, keeps its restore point.
+stopped, keeps its restore point. And whoever is taken back by a person begins where that one says.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from coord.core.state import State
 from coord.model.decisions import Decision, GangStopped, JobResized, TasksPlaced
+from coord.model.rollback_decisions import GangRolledBack
 
 SENTENCE = "restore points never go back"
 
@@ -36,6 +37,8 @@ class RestorePoints(Struct, frozen=True):
             if decision.restore_step < before:
                 wrong = f"{decision.gang}: step {decision.restore_step} after {before}"
             return Followed(replace(self, steps=steps), wrong)
+        if isinstance(decision, GangRolledBack):
+            return Followed(replace(self, steps={**self.steps, decision.gang: decision.step}))
         if isinstance(decision, JobResized):
             role = f"{decision.job}/{decision.role}"
             resized = {**self.replicas, role: decision.replicas}

@@ -31,6 +31,8 @@ class Saves:
         gang = self.state.gangs[decision.gang]
         if gang.generation != decision.generation:
             raise CoreViolation("an old generation commits nothing", f"{decision}")
+        if gang.rolled_back == gang.generation:
+            return  # Somebody took it back: what it still saves is set aside.
         saved = self.state.newest_checkpoint(decision.gang)
         if saved is None or saved.step != decision.step:
             raise CoreViolation("the newest commit is where a restart begins", f"{decision}")

@@ -248,7 +248,7 @@ def _committed(
         return memory, (CURRENT_COMMITS, detail)
     for key in state.checkpoints_by_gang.get(decision.gang, ()):
         saved = state.checkpoints[key]
-        if not saved.committed:
+        if not saved.committed or saved.set_aside:
             continue
         # The row keeps whose save it was when it began.
         this = saved.step == decision.step and saved.committed_at == record.entry.index
