@@ -13,9 +13,17 @@ from tests.api.servers import Served
 from tests.node.cluster import FakeAgent
 
 
-async def report_check(agent: FakeAgent, outcome: HealthOutcome, occasion: CheckOccasion) -> None:
+async def report_check(
+    agent: FakeAgent, outcome: HealthOutcome, occasion: CheckOccasion, test: int = 0
+) -> None:
     event = HealthChecked(
-        agent.host, agent.incarnation, "gpu", outcome=outcome, occasion=occasion, exit_code=1
+        agent.host,
+        agent.incarnation,
+        "gpu",
+        outcome=outcome,
+        occasion=occasion,
+        exit_code=1,
+        test=test,
     )
     assert (await agent.report(event)).rejection == ""
 
@@ -34,7 +42,7 @@ async def test_a_host_is_quarantined_tested_and_released() -> None:
         assert shown["next_step"] == "the health check of its agent"
         agent.take()
         assert agent.plans[-1].test == held["since"]
-        await report_check(agent, HealthOutcome.PASSED, CheckOccasion.ON_REQUEST)
+        await report_check(agent, HealthOutcome.PASSED, CheckOccasion.ON_REQUEST, held["since"])
         assert (await served.get("/v1/hosts/h1"))["quarantined"]["state"] == "probation"
         await served.ask("POST", "/v1/hosts/h1/release", {"repaired": True})
         assert (await served.get("/v1/hosts/h1"))["quarantined"] is None
