@@ -9,10 +9,9 @@ from coord.agent.reporting import Reporter
 from coord.agent.socket import CheckpointBegun, Recorded, Refusal, ShardSaved, WeightsPublished
 from coord.client.errors import CoordError, Rejected
 from coord.model import events
+from coord.model.plans import STANDBY
 from coord.model.rejections import Rejection
 
-STANDBY = "COORD_STANDBY"
-"""In the environment of a task that is a hot spare, and has no rank yet."""
 DECISION_S = 10.0
 """How long a worker waits for the coordinator to record what it says."""
 OUTAGE_DECISION_S = 1.0

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from coord.core.state import LIVE_HOST, State
 from coord.model.entities import Gang, Task, TaskStatus
-from coord.model.plans import Action, HostPlan, TaskOrder
+from coord.model.plans import STANDBY, Action, HostPlan, TaskOrder
 from coord.model.spec import RoleSpec
 
 DEFAULT_PORT = 29_500
@@ -100,10 +100,6 @@ def _order(state: State, task: Task, host: str, seats: dict[str, Seats]) -> Task
         devices=task.devices,
         ports=_ports(gang, task),
     )
-
-
-STANDBY = "COORD_STANDBY"
-"""What tells a process that it is a hot spare: it is to wait for the rest of its environment."""
 
 
 def _standby_environment(state: State, role: RoleSpec, task: Task) -> dict[str, str]:

@@ -19,17 +19,14 @@ from coord.core.state import LIVE_HOST, State
 from coord.core.step import Step, on
 from coord.model.decisions import RosterCut
 from coord.model.entities import HostStatus
-from coord.model.entry import Origin
+from coord.model.entry import RELAY_ACTOR, Origin
 from coord.model.rejections import Rejection
-from coord.model.roster import Roster, RosterChanged, RosterHeard
+from coord.model.roster import LAG_SHARE, Roster, RosterChanged, RosterHeard
 from coord.model.settings import LONGEST_MS
 
 RELAYS_SINCE = 2
 """The logic version from which on there are relays."""
-RELAY_ACTOR = "relay:"
 
-LAG_SHARE = 4
-"""Beats that waited at a relay for more than this part of the lease come too late."""
 UNIT_SHARE = 10
 """A unit of time lasts at most this part of the lease."""
 PHASES_LIMIT = 10_000

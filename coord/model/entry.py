@@ -7,14 +7,20 @@ import msgspec
 from coord.model.decisions import AnyDecision
 from coord.model.events import AnyEvent
 
+HOST_ACTOR = "host:"
+RELAY_ACTOR = "relay:"
+ACTOR_LENGTH_LIMIT = 200
+"""Of the name that follows."""
+
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
     """Who sent an event, as its how-manieth, knowing what. Identifies a request for ever.
 
-    `actor` is `client:<id>`, `host:<id>` or `node:<id>`. `incarnation` is the host's, or the node's
-    term; 0 for clients. `seq` counts from 1; a host's reports count up by one within an
-    incarnation. `seen_index` and `seen_plan` are the newest log index and plan version the sender
-    knew, recorded so that a replay can tell what could not have happened in another order.
+    `actor` is `client:<id>`, `host:<id>`, `node:<id>` or `relay:<id>`. `incarnation` is the host's,
+    the node's term, or that of the relay's process; 0 for clients. `seq` counts from 1; a host's
+    reports count up by one within an incarnation. `seen_index` and `seen_plan` are the newest log
+    index and plan version the sender knew, recorded so that a replay can tell what could not have
+    happened in another order.
     """
 
     actor: str

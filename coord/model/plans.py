@@ -6,6 +6,9 @@ import enum
 
 import msgspec
 
+STANDBY = "COORD_STANDBY"
+"""In the environment of a hot spare: it has no rank yet, and waits for the rest."""
+
 
 class Action(enum.StrEnum):
     RUN = "run"

@@ -6,6 +6,9 @@ import msgspec
 
 from coord.model.event import Event
 
+LAG_SHARE = 4
+"""Beats that waited at a relay for more than this part of the lease come too late."""
+
 
 class Roster(msgspec.Struct, frozen=True, omit_defaults=True):
     """A relay's hosts, by phase and then slot: three columns of one length.

@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from coord.codec import MalformedMessage, decode_to_server, encode_to_client
-from coord.core.rosters import RELAY_ACTOR, relay_of_actor
+from coord.core.rosters import relay_of_actor
 from coord.core.state import State
 from coord.model.channel import (
     Beat,
@@ -30,7 +30,7 @@ from coord.model.channel import (
     Welcome,
 )
 from coord.model.decisions import RosterCut
-from coord.model.entry import Origin, Recorded, Submission
+from coord.model.entry import HOST_ACTOR, RELAY_ACTOR, Origin, Recorded, Submission
 from coord.model.roster import RosterChanged, RosterHeard
 from coord.node.config import Limits
 from coord.node.heartbeats import is_of_its_host, is_outdated, refuse_outdated
@@ -202,7 +202,7 @@ class Relays:
             self._leave(link, number)
 
     def _attach_behind(self, link: RelayLink, number: int, actor: str) -> None:
-        if not actor.startswith("host:") or number in link.behind:
+        if not actor.startswith(HOST_ACTOR) or number in link.behind:
             self._count(link.name, "attach")
             return
         if len(link.behind) >= self._limits.relay_sessions:

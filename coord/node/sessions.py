@@ -25,9 +25,9 @@ from coord.model.channel import (
     ToClient,
     Welcome,
 )
+from coord.model.entry import HOST_ACTOR
 from coord.node.config import Limits
 
-HOST_ACTOR = "host:"
 RESULTS_PER_MESSAGE = 4_096
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from coord.model.channel import Beat, RelayBeatsSeen
 from coord.model.rejections import Rejection
+from coord.model.roster import LAG_SHARE
 from coord.model.settings import Settings
 from coord.relay.metrics import Metrics
 from coord.relay.queues import Urgent
@@ -13,8 +14,6 @@ from coord.relay.roster import Attendance, Vouched
 from coord.relay.table import Place
 from coord.relay.wheel import Wheel
 
-LAG_SHARE = 4
-"""Beats that waited for more than this part of the lease come too late, here as in the core."""
 SENT_LIMIT = 64
 """Frames without an answer that are remembered."""
 

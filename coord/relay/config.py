@@ -7,9 +7,9 @@ import socket
 import msgspec
 
 from coord.client.servers import base_url
+from coord.model.entry import ACTOR_LENGTH_LIMIT
 
 MIB = 1024 * 1024
-NAME_LENGTH_LIMIT = 200
 
 
 class RelayLimits(msgspec.Struct, frozen=True):
@@ -56,10 +56,10 @@ class RelayConfig(msgspec.Struct, frozen=True, kw_only=True):
                 base_url(server)
             except ValueError as error:
                 found.append(str(error))
-        if not 0 < len(self.name) <= NAME_LENGTH_LIMIT:
+        if not 0 < len(self.name) <= ACTOR_LENGTH_LIMIT:
             found.append(
                 f"the name has {len(self.name)} characters; give --name with 1 to "
-                f"{NAME_LENGTH_LIMIT}"
+                f"{ACTOR_LENGTH_LIMIT}"
             )
         host, colon, port = self.listen.rpartition(":")
         if not colon or not host or not port.isdigit() or int(port) > 65_535:

@@ -16,10 +16,9 @@ from coord.model.channel import (
     RelayDown,
     Relayed,
 )
+from coord.model.entry import RELAY_ACTOR
 from coord.relay.limits import TokenBucket
 
-HOST_ACTOR = "host:"
-RELAY_ACTOR = "relay:"
 DOWN_BYTES = 1 << 20
 """About the most of one message to a relay below."""
 

@@ -154,7 +154,7 @@ class Upward:
         else:
             # To the end of its ring, so that one conversation does not hold up the others.
             del ready[session]
-            self._ring(session, None if before is None else before)
+            self._ring(session, before)
         return Relayed(session, frame)
 
     def _rank(self, session: int) -> int | None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 import structlog
 
 from coord.codec import MalformedMessage, decode_to_server, encode_to_client
+from coord.listening.talk import Ended
 from coord.model.channel import (
     Beat,
     LeaderChanged,
@@ -28,9 +29,10 @@ from coord.model.channel import (
     ToServer,
     Welcome,
 )
+from coord.model.entry import HOST_ACTOR, RELAY_ACTOR
 from coord.relay.beating import Beating
 from coord.relay.config import RelayConfig
-from coord.relay.conversations import HOST_ACTOR, RELAY_ACTOR, Conversation
+from coord.relay.conversations import Conversation
 from coord.relay.limits import Complaints, TokenBucket
 from coord.relay.metrics import Metrics
 from coord.relay.owed import Owed, results_of
@@ -41,14 +43,6 @@ BUSY_MS = 500
 """After which a report that was refused may come again."""
 
 log = structlog.get_logger()
-
-
-class Ended(Exception):
-    """The conversation is over. `refused` is what the other side is told, if anything."""
-
-    def __init__(self, refused: Refused | None = None) -> None:
-        super().__init__(refused.message if refused is not None else "closed")
-        self.refused = refused
 
 
 class Relay:

@@ -11,12 +11,13 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 
 import structlog
-from aiohttp import WSMsgType, web
+from aiohttp import web
 
 from coord import __version__
 from coord.client.channel import Dialer, WebSocketDialer
+from coord.listening.connection import WebSocketConnection, websocket
 from coord.relay.config import RelayConfig
-from coord.relay.downstream import PING_S, converse
+from coord.relay.downstream import converse
 from coord.relay.metrics import Metrics
 from coord.relay.relay import Relay
 from coord.relay.upstream import Upstream
@@ -134,15 +135,11 @@ def _listen(config: RelayConfig) -> socket.socket:
 async def channel(request: web.Request) -> web.StreamResponse:
     """Conversations with agents and with relays below."""
     relay = request.app[RELAY]
-    socket_ = web.WebSocketResponse(
-        heartbeat=PING_S,
-        compress=False,
-        max_msg_size=2 * relay.config.limits.message_bytes,
-    )
+    socket_ = websocket(relay.config.limits.message_bytes)
     if not socket_.can_prepare(request):
         return web.Response(status=400, text="/v1/channel is a WebSocket; ask for an Upgrade\n")
     await socket_.prepare(request)
-    await converse(relay, WebSocketConnection(socket_))
+    await converse(relay, WebSocketConnection(socket_, request.remote))
     return socket_
 
 
@@ -177,27 +174,3 @@ async def metrics(request: web.Request) -> web.Response:
         body=relay.metrics.text(),
         headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
     )
-
-
-class WebSocketConnection:
-    """See Connection. Pings, and their want of an answer, are aiohttp's."""
-
-    def __init__(self, socket_: web.WebSocketResponse) -> None:
-        self._socket = socket_
-
-    @property
-    def closed(self) -> bool:
-        return self._socket.closed
-
-    async def receive(self) -> bytes | str | None:
-        frame = await self._socket.receive()
-        if frame.type is WSMsgType.BINARY or frame.type is WSMsgType.TEXT:
-            data: bytes | str = frame.data
-            return data
-        return None
-
-    async def send(self, frame: bytes) -> None:
-        await self._socket.send_bytes(frame)
-
-    async def close(self) -> None:
-        await self._socket.close()

@@ -18,6 +18,7 @@ from coord.client.channel import (
 )
 from coord.client.servers import ServerRing
 from coord.model.channel import Hello, LeaderChanged, RelayDown, Welcome
+from coord.model.entry import RELAY_ACTOR
 from coord.relay.relay import Relay
 
 DIAL_TIMEOUT_S = 2.0
@@ -40,7 +41,8 @@ class Upstream:
         self._ring = ServerRing(relay.config.servers)
         self._ring.skip(rng.randrange(len(self._ring.urls)))
         self._backoff = Backoff(rng, BACKOFF_FIRST_S, BACKOFF_LIMIT_S)
-        self._hello = Hello(f"relay:{relay.config.name}", relay.config.cluster, version=version)
+        actor = f"{RELAY_ACTOR}{relay.config.name}"
+        self._hello = Hello(actor, relay.config.cluster, version=version)
         self.connected_to = ""
 
     async def run(self) -> None:

@@ -14,7 +14,7 @@ BUFFER_FRAMES = 64
 
 
 class End:
-    """One end of a connection. See Connection in relay/downstream.py and api/conversation.py."""
+    """One end of a connection. See `coord.listening.connection.Connection`."""
 
     peer = "memory"
 

@@ -12,11 +12,12 @@ from coord_sim.kernel import Kernel
 from coord_sim.world.channels import Channels, SimChannel
 from coord_sim.world.links import Delay
 
-from coord.api.conversation import PING_S, SEND_TIMEOUT_S
 from coord.client.agent import Agent
 from coord.client.channel import ChannelClosed, ChannelRefused
 from coord.client.servers import ServerRing
 from coord.client.writer import Writer
+from coord.listening.connection import PING_S
+from coord.listening.talk import SEND_TIMEOUT_S
 from coord.model.channel import Hello, LogRead, Results, Submit, ToClient, ToServer
 from coord.model.entry import Origin, Submission
 from coord.model.events import NoteAdded

@@ -9,11 +9,10 @@ from random import Random
 
 import msgspec
 
-from coord.core.plans import STANDBY
 from coord.model import events
 from coord.model.entry import Origin, Recorded
 from coord.model.events import AnyEvent, TaskFound
-from coord.model.plans import Action, HostPlan, TaskOrder
+from coord.model.plans import STANDBY, Action, HostPlan, TaskOrder
 from coord.model.rejections import Rejection
 
 from .violation import CoreViolation

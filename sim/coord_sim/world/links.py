@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from coord.api.conversation import PING_S
+from coord.listening.connection import PING_S
 from coord_sim.kernel import Kernel, SimProcess
 
 WINDOW_BYTES = 512 * 1024
@@ -179,7 +179,7 @@ class Line:
 
 
 class End:
-    """One side's end of a connection, used by its process. See `coord.api.conversation.Connection`.
+    """One side's end of a connection, used by its process. See `coord.listening`, Connection.
 
     Whatever its process does once that is dead has no effect.
     """
