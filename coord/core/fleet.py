@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from coord.core.care import quarantine as quarantines
+from coord.core.state import LIVE_HOST
 from coord.core.step import Step
 from coord.model.decisions import HostDrained, HostQuarantined
 from coord.model.entities import DrainState, Gang, Hold, Host, HostStatus, Task
@@ -12,8 +13,12 @@ from coord.model.entities import DrainState, Gang, Hold, Host, HostStatus, Task
 
 def usable(host: Host) -> bool:
     """New work may go there."""
-    takes_new = not host.drain and not host.quarantine and not host.withheld
-    return host.status == HostStatus.UP and takes_new
+    return host.status == HostStatus.UP and _takes_work(host)
+
+
+def _takes_work(host: Host) -> bool:
+    """Once it is up, that is: nobody wants it empty, and it is not known to be broken."""
+    return not host.drain and not host.quarantine and not host.withheld
 
 
 def take(step: Step, tasks: list[Task]) -> None:
@@ -99,9 +104,7 @@ def hold_place(step: Step, gang: Gang, task: Task, *, spare: bool = False) -> Ga
     """Keep the place of a task that will be started again, if its host still takes work; with
     `spare`, as one beside its gang."""
     host = step.state.hosts[task.host]
-    if host.drain or host.quarantine or host.withheld:
-        return gang
-    if host.status not in (HostStatus.UP, HostStatus.SUSPECT):
+    if host.status not in LIVE_HOST or not _takes_work(host):
         return gang
     hold = Hold(
         task.host, spare, task.devices, task.cpu_millis, task.memory_mib, task.device_millis
