@@ -10,7 +10,7 @@ from coord.cli.why_text import gang_why_lines
 from coord.client import Client
 from coord.model.queue import QueueSpec
 from coord.model.recovery import RoleRecovery
-from coord.model.spec import JobSpec, Resources, RoleSpec
+from coord.model.spec import JobSpec, Placing, Resources, RoleSpec
 from coord.model.why import GangWhy, Leaving, QueueWhy
 from tests.api.servers import Served
 from tests.node.cluster import FakeAgent
@@ -81,6 +81,16 @@ async def test_its_turn_names_those_before_it() -> None:
         assert (queue.turn, queue.before) == (3, ("d/t", "b/t"))
         assert gang_why_lines(gang)[-1] == "  turn 3, after d/t, b/t"
         assert (await why(client, "d"))[1].turn == 1
+
+
+async def test_a_role_that_starts_after_another_has_no_turn_before_that() -> None:
+    async with serving(2) as (_, client):
+        await client.submit_job(job("a", 2))
+        first = RoleSpec("first", ("x",), resources=Resources(devices=2))
+        then = RoleSpec("then", ("x",), placement=Placing(after=("first",)))
+        await client.submit_job(JobSpec("b", (first, then), priority=5))
+        await client.submit_job(job("c", 2))
+        assert (await why(client, "c"))[1].before == ("b/first",)
 
 
 async def test_room_that_is_kept_for_another_one_is_told_to_both() -> None:

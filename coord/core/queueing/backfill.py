@@ -45,7 +45,7 @@ def _stays(state: State, rooms: Rooms, gang: Gang, role: RoleSpec, smallest: int
     if len(gang.reserved) != smallest or gang.holds:
         return False
     need, free = role.resources, 0
-    for name, count in _counted(gang.reserved).items():
+    for name, count in counted(gang.reserved).items():
         room = rooms.get(name)
         if room is None or _stuck(state, room.host):
             return False
@@ -63,7 +63,7 @@ def keep_from_others(
         hosts = reserved_hosts(state, rooms, gang, role, smallest)
     if hosts is None:
         return None
-    counts = _counted(hosts)
+    counts = counted(hosts)
     for hold in gang.holds:
         if not hold.spare and counts.get(hold.host):
             counts[hold.host] -= 1
@@ -75,7 +75,7 @@ def keep_from_others(
     return left
 
 
-def _counted(names: tuple[str, ...]) -> dict[str, int]:
+def counted(names: tuple[str, ...]) -> dict[str, int]:
     """How often each is named."""
     counts: dict[str, int] = {}
     for name in names:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from coord.core.placement import Rooms, explain_job, place, rooms_of
-from coord.core.queueing.backfill import keep_from_others
+from coord.core.queueing.backfill import counted, keep_from_others
 from coord.core.queueing.claims import each_of
 from coord.core.queueing.queues import QUEUES_SINCE
 from coord.core.queueing.shares import NO_LIMIT, Shares, free_in, narrowed
@@ -19,7 +19,7 @@ from coord.model.why import JobWhy, Leaving, QueueWhy
 
 BEFORE = 8
 """Of those whose turn is earlier, so many are named."""
-NOT_YET = (QueueReason.BACKOFF, QueueReason.TOGETHER)
+NOT_YET = (QueueReason.BACKOFF, QueueReason.TOGETHER, QueueReason.AFTER)
 """Who waits for one of these has no turn."""
 
 
@@ -61,7 +61,7 @@ def why_queued(state: State, gang: Gang) -> QueueWhy | None:
         tuple(before[:BEFORE]),
         len(before) + 1,
         "" if over or granted is None else _first(state, rooms, gang, granted, smallest),
-        _counted(gang.reserved if gang.reserving else ()),
+        counted(gang.reserved if gang.reserving else ()),
         tuple(_leaving(state, state.gangs[key]) for key in gang.victims),
         smallest if whole_for_ms and smallest > smallest_of(state, gang) else 0,
         whole_for_ms,
@@ -95,7 +95,3 @@ def _leaving(state: State, victim: Gang) -> Leaving:
     tasks = [state.tasks[key] for key in victim.live]
     last_ms = max((task.stop_deadline_ms for task in tasks), default=0)
     return Leaving(victim.key, len(tasks), max(last_ms - state.meta.now_ms, 0))
-
-
-def _counted(names: tuple[str, ...]) -> dict[str, int]:
-    return {name: names.count(name) for name in names}
