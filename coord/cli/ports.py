@@ -28,23 +28,17 @@ class KeptPorts:
         chosen: list[int] = []
         while len(chosen) < count:
             port = _random.choice(FREE_PORTS)
-            if self._keep(port, shared=False):
+            if self.keep(port, shared=False):
                 chosen.append(port)
         return chosen
 
-    def keep(self, port: int) -> bool:
-        """This one, unless somebody listens at it."""
-        return port in self._keepers or self._keep(port, shared=True)
-
-    def close(self) -> None:
-        """Give back all of them."""
-        while self._keepers:
-            self._keepers.popitem()[1].close()
-
-    def _keep(self, port: int, *, shared: bool) -> bool:
+    def keep(self, port: int, *, shared: bool = True) -> bool:
+        """This one, unless somebody listens at it; or, not `shared`, is bound to it in any way,
+        through connections that linger or as another keeper."""
+        if port in self._keepers:
+            return shared
         keeper = socket.socket()
         try:
-            # Shared, it does not mind connections that linger, nor another keeper.
             keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(shared))
             keeper.bind((HOST, port))
             keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -53,3 +47,8 @@ class KeptPorts:
             return False
         self._keepers[port] = keeper
         return True
+
+    def close(self) -> None:
+        """Give back all of them."""
+        while self._keepers:
+            self._keepers.popitem()[1].close()

@@ -14,19 +14,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from coord.cli.local import FREE_PORTS, is_free
 from coord.cli.processes import MARK
+from tests.free_ports import free_block
 from tests.integration.cluster import ROOT
 
 Start = Callable[..., "subprocess.Popen[str]"]
-
-
-def free_block() -> int:
-    """A first port for `up` such that those which it takes are free."""
-    for port in range(FREE_PORTS.start, FREE_PORTS.stop, 7):
-        if all(is_free(port + at) for at in (0, 1, 2, 100, 101, 102)):
-            return port
-    raise AssertionError("no free ports")
 
 
 @pytest.fixture
@@ -90,7 +82,7 @@ def wait_gone(directory: Path) -> None:
 
 def start_ready(start_up: Start, tmp_path: Path) -> subprocess.Popen[str]:
     """`up` with one server and a job of one endless task, once that runs."""
-    port = free_block()
+    port = free_block(0, 1, 2, 100, 101, 102)
     process = start_up("--nodes", "1", "--agents", "1", "--first-port", str(port))
     said = read_until(process, "Ctrl-C ends everything")
     url = f"http://127.0.0.1:{port}"
@@ -125,7 +117,7 @@ def test_even_kill_9_leaves_nothing_behind(start_up: Start, tmp_path: Path) -> N
 
 def test_a_port_in_use_is_named(start_up: Start) -> None:
     """With the option that helps, and before anything was started."""
-    port = free_block()
+    port = free_block(0, 1, 2, 100, 101, 102)
     with socket.create_server(("127.0.0.1", port)):
         process = start_up("--first-port", str(port))
         said, _ = process.communicate(timeout=60)
