@@ -393,8 +393,8 @@ ENDS = (
         edits=(
             Edit(
                 f"{_ENDING}_finish",
-                "if job.name not in (name, *still_there)",
-                "if job.name != name",
+                "{name: None, **{task.job: None for task in state.tasks.values()}}",
+                "{name: None}",
             ),
         ),
     ),

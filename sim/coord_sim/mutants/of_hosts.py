@@ -336,7 +336,7 @@ DRAINS = (
         breaks="a host that is to be taken away gets new tasks",
         races=(27,),
         reach=CORE,
-        edits=(Edit("coord.core.fleet:usable", " and not host.drain", ""),),
+        edits=(Edit("coord.core.fleet:_takes_work", "not host.drain and ", ""),),
     ),
     Mutant(
         name="drain-outlives-registration",
@@ -358,7 +358,7 @@ DRAINS = (
         breaks="new work lands where an old process may hold anything",
         races=(9,),
         reach=CORE,
-        edits=(Edit("coord.core.fleet:usable", " and not host.quarantine", ""),),
+        edits=(Edit("coord.core.fleet:_takes_work", " and not host.quarantine", ""),),
     ),
     Mutant(
         name="suspects-take-no-work",
