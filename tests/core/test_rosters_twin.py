@@ -223,8 +223,7 @@ def beats_on_the_brink(world: World) -> bool:
 @settings(max_examples=60, deadline=None)
 @given(plan=plans)
 def test_relays_lead_to_the_verdicts_of_single_beats(plan: dict[str, Any]) -> None:
-    """Never earlier, and later by a unit at most; but for when the clock looks, which is once a unit
-    in the twin, and upon frames as well in the other."""
+    """Never earlier, and later by a unit at most; but for when the clock looks, once a unit each."""
     world = World(plan)
     assume(not beats_on_the_brink(world))
     world.run()
