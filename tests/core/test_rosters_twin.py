@@ -223,7 +223,7 @@ def beats_on_the_brink(world: World) -> bool:
 @settings(max_examples=60, deadline=None)
 @given(plan=plans)
 def test_relays_lead_to_the_verdicts_of_single_beats(plan: dict[str, Any]) -> None:
-    """Never earlier, and later by a unit at most; but for when the clock looks, once a unit each."""
+    """Never earlier, and later by a unit at most, but for the moments at which the clock looks."""
     world = World(plan)
     assume(not beats_on_the_brink(world))
     world.run()
